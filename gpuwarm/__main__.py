@@ -1,0 +1,5 @@
+"""`python -m gpuwarm`."""
+
+from gpuwarm.cli import main
+
+main()

@@ -1,0 +1,43 @@
+"""Command lines: parse, call, print. One module a command; heavy imports sit inside the commands."""
+
+import signal
+import sys
+from typing import NoReturn
+
+import typer
+
+from gpuwarm import __version__
+from gpuwarm.errors import GpuwarmError
+
+EXIT_INTERRUPTED = 128 + signal.SIGINT
+app = typer.Typer(
+    help="Why a GPU's first inferences are slow, how long to warm up, and whether a machine is set up right.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"gpuwarm {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _gpuwarm(
+    version: bool = typer.Option(False, "--version", callback=_show_version, is_eager=True, help="Show the version."),
+) -> None:
+    del version
+
+
+def main() -> NoReturn:
+    """Run the command line; every failure that gpuwarm understands is one sentence on stderr and its exit code."""
+    try:
+        app()
+    except GpuwarmError as error:
+        typer.echo(f"gpuwarm: {error}", err=True)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
+    sys.exit(0)

@@ -1,0 +1,133 @@
+"""The one way a child process is started, watched and ended.
+
+A child runs `module:function` on a JSON specification. It dies with its parent, however that dies; it does not see
+the terminal's Ctrl-C (its parent ends it); its failure, a death by signal included, becomes one sentence in the parent.
+"""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import NoReturn, TypeVar
+
+import msgspec
+
+from gpuwarm import errors
+from gpuwarm.errors import GpuwarmError
+
+Spec = TypeVar("Spec")
+_PR_SET_PDEATHSIG = 1
+_LAST_MESSAGES_LINES = 3
+_END_GRACE_S = 5.0  # CUDA tears a context down in about 0.1 s; a child that needs longer hangs
+
+
+class Child:
+    """A running child of `start`."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", started_ns: int, stem: Path) -> None:
+        """Wrap a process started at `started_ns` (CLOCK_MONOTONIC) whose files begin with `stem`."""
+        self.process = process
+        self.started_ns = started_ns
+        self._stem = stem
+
+    def alive(self) -> bool:
+        """Whether it still runs."""
+        return self.process.poll() is None
+
+    def wait(self, timeout_s: float | None = None) -> bytes:
+        """Wait for its end and return the JSON its function returned.
+
+        Raises:
+            GpuwarmError: the class the child raised, with its sentence; or how it died, with its last messages.
+            subprocess.TimeoutExpired: it still runs.
+        """
+        self.process.wait(timeout_s)
+        result = self._stem.with_suffix(".result")
+        if result.exists():
+            return result.read_bytes()
+        failure = self._stem.with_suffix(".error")
+        if failure.exists():
+            kind, message = msgspec.json.decode(failure.read_bytes(), type=tuple[str, str])
+            raise getattr(errors, kind)(message)
+        raise GpuwarmError(self._death())
+
+    def end(self) -> None:
+        """Ask it to stop (SIGTERM), then make it; returns once it is gone."""
+        if not self.alive():
+            return
+        self.process.terminate()
+        try:
+            self.process.wait(_END_GRACE_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+    def _death(self) -> str:
+        code = self.process.returncode
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        lines = [line for line in self.log().splitlines() if line.strip()][-_LAST_MESSAGES_LINES:]
+        said = f"; its last messages: {' | '.join(lines)}" if lines else " without a message"
+        return f"the process for {self._stem.name} {how}{said}"
+
+    def log(self) -> str:
+        """What it wrote to stdout and stderr so far."""
+        return self._stem.with_suffix(".log").read_text(errors="replace")
+
+
+def start(target: str, spec: object, *, stem: Path, environment: Mapping[str, str] | None = None) -> Child:
+    """Start `module:function` on `spec` in a process of its own.
+
+    Args:
+        target: the function; it takes the specification's JSON bytes and returns something msgspec can encode, or None.
+        spec: what it works on; anything msgspec can encode.
+        stem: its files are `stem`.spec, .log, .result or .error.
+        environment: variables to set on top of this process's own.
+    """
+    stem.with_suffix(".spec").write_bytes(msgspec.json.encode(spec))
+    command = [sys.executable, "-X", "faulthandler", "-m", "gpuwarm.measure.child", target, str(stem), str(os.getpid())]
+    with stem.with_suffix(".log").open("wb") as log:
+        started_ns = time.monotonic_ns()
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env={**os.environ, **(environment or {})},
+        )
+    return Child(process, started_ns, stem)
+
+
+def _die_with(parent_pid: int) -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent_pid:  # it died before the line above
+        os._exit(1)
+
+
+def main(target: str, stem: Path, parent_pid: int) -> NoReturn:
+    """The child's side: run the target, leave its result or its error beside the specification."""
+    _die_with(parent_pid)
+    module, function = target.split(":")
+    try:
+        result = getattr(import_module(module), function)(stem.with_suffix(".spec").read_bytes())
+        outcome, content = ".result", msgspec.json.encode(result)
+    except GpuwarmError as error:
+        outcome, content = ".error", msgspec.json.encode((type(error).__name__, str(error)))
+    except Exception as error:  # noqa: BLE001 -- the process boundary: the parent raises it
+        traceback.print_exc()
+        message = f"unexpected {type(error).__name__} in {target}: {error}; please report it with this message"
+        outcome, content = ".error", msgspec.json.encode(("GpuwarmError", message))
+    temporary = stem.with_suffix(".outcome")
+    temporary.write_bytes(content)
+    temporary.replace(stem.with_suffix(outcome))
+    sys.exit(0 if outcome == ".result" else 1)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))

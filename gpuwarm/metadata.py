@@ -1,0 +1,103 @@
+"""What was done to get a recording's rows: machine, workload, starts, sampling. No numpy: workers use it too."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from gpuwarm.machine import MachineState
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A step of a cold start and the moment it was done. The first, `process_start`, is stamped by the parent."""
+
+    name: str
+    t_ns: int
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A stretch of iterations under one regime; ITERATION.phase indexes a start's phases."""
+
+    name: str  # "first" (the two cold inferences), then "busy" or "paced"
+    interval_ms: float | None = None  # between enqueues where paced; None: back to back
+
+
+@dataclass(frozen=True)
+class Rest:
+    """Whether the GPU was back at rest before a start."""
+
+    reached: bool
+    waited_s: float
+    sm_clock_mhz: float | None = None
+    pstate: int | None = None
+    temperature_c: float | None = None
+    reference_sm_clock_mhz: float | None = None
+    reference_temperature_c: float | None = None
+
+
+@dataclass(frozen=True)
+class Start:
+    """One process from its birth to its last iteration."""
+
+    arm: str = "sampled"  # "sampled", "unsampled" (no NVML client of ours alive), or a study's own name
+    sampled: bool = True
+    marks: tuple[Mark, ...] = ()
+    phases: tuple[Phase, ...] = ()
+    rest: Rest | None = None
+    counters_before_us: dict[str, int] = field(default_factory=dict)  # event-reason counters
+    counters_after_us: dict[str, int] = field(default_factory=dict)
+    failure: str | None = None  # the sentence its user saw
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An input or output of the engine."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str  # numpy's name
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What was inferred."""
+
+    name: str | None = None
+    sha256: str | None = None
+    built_by: str | None = None  # TensorRT version that built the plan
+    runtime: str | None = None  # package and version that ran it
+    inputs: tuple[Tensor, ...] = ()
+    outputs: tuple[Tensor, ...] = ()
+    batch: int | None = None
+    input_data: str | None = None  # "random, seed 0" or the files' names
+    options: dict[str, str] = field(default_factory=dict)  # sync, copies, precision, ...
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """What sampling was like and what it cost."""
+
+    period_ms: float | None = None  # in use at the end
+    read_us_median: float | None = None
+    read_us_p99: float | None = None
+    cpu_pct: float | None = None  # of one core
+    deadlines_kept_pct: float | None = None  # within 1 ms
+    refresh_ms: dict[str, float] = field(default_factory=dict)  # by SAMPLE field, as seen under load
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """Everything about a recording that is not a row."""
+
+    started_utc: str | None = None  # ISO 8601
+    time_base: Literal["monotonic", "relative"] = "monotonic"
+    simulated: str | None = None  # the profile's name; None: real hardware
+    source: str | None = None  # file(s) it was read from, where another tool made it
+    command: str | None = None
+    versions: dict[str, str] = field(default_factory=dict)  # gpuwarm, driver, cuda, nvml, tensorrt, runtime, python
+    machine_before: MachineState | None = None  # its gpus hold the measured GPU alone
+    machine_after: MachineState | None = None
+    workload: Workload = Workload()
+    starts: tuple[Start, ...] = ()
+    sampling: Sampling = Sampling()
+    notes: tuple[str, ...] = ()  # sentences about what went otherwise than planned

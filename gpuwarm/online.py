@@ -1,0 +1,1 @@
+"""The rule of `analysis/steady.py`, applied while somebody's own loop runs."""

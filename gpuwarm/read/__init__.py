@@ -1,0 +1,1 @@
+"""Other tools' files as recordings or machine states: pure, no hardware."""

@@ -1,0 +1,158 @@
+"""What one measurement is, and its file.
+
+One recording holds one GPU: state samples and iterations on one time base, and what was done to get them. While
+measuring, children append rows to files in `NAME.part/`; finishing turns that folder into `NAME.npz`. `Recording.load`
+takes both.
+"""
+
+import json
+import os
+import zipfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuwarm.errors import RecordingError
+from gpuwarm.metadata import Mark, Metadata
+from gpuwarm.rows import ITERATION_FIELDS, SAMPLE_FIELDS, whole_rows
+
+FORMAT = 1
+_NUMPY_CODES = {"q": "<i8", "i": "<i4", "d": "<f8"}
+SAMPLE = np.dtype([(name, _NUMPY_CODES[code]) for name, code in SAMPLE_FIELDS.items()])
+ITERATION = np.dtype([(name, _NUMPY_CODES[code]) for name, code in ITERATION_FIELDS.items()])
+Rows = NDArray[np.void]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Recording:
+    """Samples (n,) of SAMPLE, iterations (m,) of ITERATION by start and t_ns, and the metadata."""
+
+    samples: Rows
+    iterations: Rows
+    meta: Metadata
+
+    def save(self, path: Path) -> None:
+        """Write to a temporary name beside `path`, then rename: `path` is whole or absent.
+
+        Raises:
+            RecordingError: the place cannot be written.
+        """
+        columns: dict[str, NDArray[Any]] = {"meta": np.frombuffer(_encode(self.meta), dtype=np.uint8)}
+        for table, rows in (("samples", self.samples), ("iterations", self.iterations)):
+            for name in rows.dtype.names or ():
+                column = rows[name]
+                # Differences of a clock are small and alike, so they compress to a tenth of the times themselves.
+                columns[f"{table}.{name}"] = np.diff(column, prepend=np.int64(0)) if name == "t_ns" else column
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            with temporary.open("wb") as file:
+                np.savez_compressed(file, allow_pickle=False, **columns)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            raise RecordingError(
+                f"cannot write {path}: {error.strerror}; choose another place with --output"
+            ) from error
+
+    @classmethod
+    def load(cls, path: Path) -> "Recording":
+        """Read `NAME.npz`, or the folder `NAME.part` that an interrupted measurement left.
+
+        Raises:
+            RecordingError: no such recording, not one, damaged, or written by a newer gpuwarm.
+        """
+        if path.is_dir():
+            return _load_part(path)
+        if not path.exists() and path.with_suffix(".part").is_dir():
+            return _load_part(path.with_suffix(".part"))
+        try:
+            with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+                meta = _decode(file["meta"].tobytes(), path)
+                return cls(_table(file, "samples", SAMPLE), _table(file, "iterations", ITERATION), meta)
+        except FileNotFoundError as error:
+            raise RecordingError(f"{path} does not exist: name a recording made by `gpuwarm run`") from error
+        except (OSError, KeyError, ValueError, EOFError, zipfile.BadZipFile, AttributeError) as error:
+            raise RecordingError(f"{path} is not a whole gpuwarm recording: make one with `gpuwarm run`") from error
+
+
+def _table(file: Any, table: str, dtype: np.dtype[np.void]) -> Rows:
+    """Columns of the file as rows; a column the file is too old to have is NaN."""
+    times = np.cumsum(file[f"{table}.t_ns"], dtype=np.int64)
+    rows = np.zeros(times.shape[0], dtype)
+    for name in dtype.names or ():
+        if name == "t_ns":
+            rows[name] = times
+        elif f"{table}.{name}" in file:
+            rows[name] = file[f"{table}.{name}"]
+        else:
+            rows[name] = np.nan
+    return rows
+
+
+def _encode(meta: Metadata) -> bytes:
+    return msgspec.json.encode({"format": FORMAT, **msgspec.to_builtins(meta)})
+
+
+def _decode(text: bytes, path: Path) -> Metadata:
+    try:
+        found = json.loads(text).get("format")
+        if isinstance(found, int) and found > FORMAT:
+            raise RecordingError(f"{path} has format {found}, newer than {FORMAT}: upgrade gpuwarm")
+        return msgspec.json.decode(text, type=Metadata)
+    except (ValueError, AttributeError, msgspec.ValidationError) as error:
+        raise RecordingError(f"{path} has metadata that gpuwarm did not write ({error}): measure again") from error
+
+
+# The folder of a measurement that is going on, or was cut short:
+# meta.json           what the parent knows (Metadata), rewritten whole whenever it knows more
+# samples.rows        the sampler's
+# start-N.rows        worker N's iterations
+# start-N.jsonl       worker N's marks, one {"mark", "t_ns"} a line; also {"error"} and {"workload"}
+
+
+def write_meta(part: Path, meta: Metadata) -> None:
+    """Replace the folder's metadata in one step."""
+    temporary = part / ".meta.json"
+    temporary.write_bytes(_encode(meta))
+    temporary.replace(part / "meta.json")
+
+
+def _load_part(part: Path) -> Recording:
+    if not (part / "meta.json").exists():
+        raise RecordingError(
+            f"{part} is not the folder of a gpuwarm measurement: name a recording made by `gpuwarm run`"
+        )
+    meta = _decode((part / "meta.json").read_bytes(), part)
+    starts = tuple(
+        replace(start, marks=(*start.marks, *read_marks(part / f"start-{index}.jsonl")))
+        for index, start in enumerate(meta.starts)
+    )
+    tables = [_rows(part / f"start-{index}.rows", ITERATION_FIELDS, ITERATION) for index in range(len(starts))]
+    iterations = np.concatenate([np.empty(0, ITERATION), *tables])
+    samples = _rows(part / "samples.rows", SAMPLE_FIELDS, SAMPLE)
+    return Recording(samples, iterations, replace(meta, starts=starts))
+
+
+def _rows(path: Path, fields: dict[str, str], dtype: np.dtype[np.void]) -> Rows:
+    if not path.exists():
+        return np.empty(0, dtype)
+    return np.frombuffer(whole_rows(path, fields), dtype).copy()
+
+
+def read_marks(path: Path) -> tuple[Mark, ...]:
+    """The marks a worker left; a last line cut by its death is dropped."""
+    if not path.exists():
+        return ()
+    marks = []
+    for line in path.read_bytes().split(b"\n")[:-1]:
+        entry = json.loads(line)
+        if "mark" in entry:
+            marks.append(Mark(entry["mark"], entry["t_ns"]))
+    return tuple(marks)

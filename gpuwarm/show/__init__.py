@@ -1,0 +1,1 @@
+"""Answers made visible: figures, terminal text, HTML, other tools' formats."""

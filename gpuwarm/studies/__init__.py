@@ -1,0 +1,1 @@
+"""Protocols that need both measuring and analysis while they run."""

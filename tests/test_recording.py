@@ -1,0 +1,85 @@
+"""The file in the middle: what is written comes back, and what is damaged is said."""
+
+import math
+import struct
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gpuwarm.errors import RecordingError
+from gpuwarm.metadata import Metadata, Phase, Start
+from gpuwarm.recording import ITERATION, SAMPLE, Recording, write_meta
+from gpuwarm.rows import HEADER_BYTES, ITERATION_FIELDS, RowWriter, last_row, whole_rows
+
+
+def row(t_ns: int) -> tuple[float, ...]:
+    return (0, 1, t_ns, 5_000.0, 90_000.0, math.nan, 80_000.0, math.nan, 1980.0)
+
+
+def recording(times: list[int]) -> Recording:
+    iterations = np.array([row(t) for t in times], ITERATION)
+    return Recording(np.zeros(0, SAMPLE), iterations, Metadata(starts=(Start(phases=(Phase("first"), Phase("busy"))),)))
+
+
+def test_what_is_saved_is_loaded(tmp_path: Path):
+    saved = recording([10**15, 10**15 + 100_000, 10**15 + 200_001])
+    saved.save(tmp_path / "a.npz")
+    loaded = Recording.load(tmp_path / "a.npz")
+    assert loaded.iterations.tobytes() == saved.iterations.tobytes()
+    assert loaded.meta == saved.meta
+
+
+def test_a_cut_file_is_one_sentence(tmp_path: Path):
+    recording([1, 2, 3]).save(tmp_path / "a.npz")
+    whole = (tmp_path / "a.npz").read_bytes()
+    for share in (0.0, 0.3, 0.9):
+        (tmp_path / "cut.npz").write_bytes(whole[: int(share * len(whole))])
+        with pytest.raises(RecordingError, match="not a whole gpuwarm recording"):
+            Recording.load(tmp_path / "cut.npz")
+
+
+def test_a_newer_format_is_refused_by_name(tmp_path: Path):
+    write_meta(tmp_path, Metadata())
+    text = (tmp_path / "meta.json").read_text().replace('"format":1', '"format":99')
+    (tmp_path / "meta.json").write_text(text)
+    with pytest.raises(RecordingError, match="format 99, newer than 1: upgrade gpuwarm"):
+        Recording.load(tmp_path)
+
+
+def test_rows_survive_their_writer(tmp_path: Path):
+    """A writer that is never closed, as after SIGKILL, and one cut in the middle of a row."""
+    write_meta(tmp_path, replace(recording([]).meta))
+    writer = RowWriter(tmp_path / "start-0.rows", ITERATION_FIELDS)
+    for t in (10, 20, 30):
+        writer.append(row(t))
+    assert last_row(tmp_path / "start-0.rows", ITERATION_FIELDS) == pytest.approx(row(30), nan_ok=True)
+    assert Recording.load(tmp_path).iterations["t_ns"].tolist() == [10, 20, 30]
+    whole = (tmp_path / "start-0.rows").read_bytes()
+    size = struct.calcsize("<" + "".join(ITERATION_FIELDS.values()))
+    (tmp_path / "start-0.rows").write_bytes(whole[: HEADER_BYTES + 2 * size + 7])
+    assert Recording.load(tmp_path).iterations["t_ns"].tolist() == [10, 20]
+    writer.close()
+
+
+def test_an_empty_rows_file_holds_no_rows(tmp_path: Path):
+    (tmp_path / "r").write_bytes(b"")
+    assert whole_rows(tmp_path / "r", ITERATION_FIELDS) == b""
+    assert last_row(tmp_path / "r", ITERATION_FIELDS) is None
+
+
+def test_growing_keeps_what_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("gpuwarm.rows.GROWTH_ROWS", 4)
+    writer = RowWriter(tmp_path / "r", ITERATION_FIELDS)
+    for t in range(1, 11):
+        writer.append(row(t))
+    writer.close()
+    rows = np.frombuffer(whole_rows(tmp_path / "r", ITERATION_FIELDS), ITERATION)
+    assert rows["t_ns"].tolist() == list(range(1, 11))
+
+
+def test_marks_of_a_killed_worker_load_without_its_last_half_line(tmp_path: Path):
+    write_meta(tmp_path, recording([]).meta)
+    (tmp_path / "start-0.jsonl").write_bytes(b'{"mark": "python", "t_ns": 5}\n{"mark": "conte')
+    assert [mark.name for mark in Recording.load(tmp_path).meta.starts[0].marks] == ["python"]
