@@ -17,3 +17,12 @@ def cases(request: pytest.FixtureRequest) -> Path:
     if folder is None:
         pytest.skip("needs --cases FOLDER, real machine output that is not part of this project")
     return folder
+
+
+@pytest.fixture
+def h200(cases: Path) -> Path:
+    """Traces of a real H200; they lie beside the cases and are not part of this project either."""
+    folder = cases.parent / "h200"
+    if not folder.is_dir():
+        pytest.skip(f"needs the H200 traces in {folder}")
+    return folder
