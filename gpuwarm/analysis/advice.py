@@ -37,6 +37,7 @@ class Advice:
     findings: tuple[Finding, ...] = ()
     flags: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    tolerance: float = 0.01  # of steady latency: what `of` was asked for
 
 
 def of(recording: Recording, *, tolerance: float = 0.01, warmup_ms: tuple[float, ...] = ()) -> Advice:

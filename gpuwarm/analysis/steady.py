@@ -11,6 +11,7 @@ class Warmup:
     """How long to warm up. Times are continuous inference; None where there is no steady state."""
 
     time_ms: float | None = None  # where it ends in the data (the longest over the starts)
+    longest_start: int | None = None  # the start that `time_ms` is of
     iterations: int | None = None
     recommended_ms: float | None = None  # what to type: rounded up
     recommended_iterations: int | None = None
