@@ -2,6 +2,7 @@
 
 import signal
 import sys
+from importlib import import_module
 from typing import NoReturn
 
 import typer
@@ -10,6 +11,7 @@ from gpuwarm import __version__
 from gpuwarm.errors import GpuwarmError
 
 EXIT_INTERRUPTED = 128 + signal.SIGINT
+COMMANDS: tuple[str, ...] = ()  # modules of this folder, each registers its command; the order is that of --help
 app = typer.Typer(
     help="Why a GPU's first inferences are slow, how long to warm up, and whether a machine is set up right.",
     no_args_is_help=True,
@@ -33,6 +35,9 @@ def _gpuwarm(
 
 def main() -> NoReturn:
     """Run the command line; every failure that gpuwarm understands is one sentence on stderr and its exit code."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a measurement ended by its job system is kept, too
+    for name in COMMANDS:
+        import_module(f"gpuwarm.cli.{name}")
     try:
         app()
     except GpuwarmError as error:
