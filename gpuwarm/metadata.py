@@ -100,4 +100,5 @@ class Metadata:
     workload: Workload = Workload()
     starts: tuple[Start, ...] = ()
     sampling: Sampling = Sampling()
+    complete: bool = True  # False while measuring, and for ever where that was cut short
     notes: tuple[str, ...] = ()  # sentences about what went otherwise than planned

@@ -21,6 +21,7 @@ from gpuwarm.metadata import Mark, Metadata
 from gpuwarm.rows import ITERATION_FIELDS, SAMPLE_FIELDS, whole_rows
 
 FORMAT = 1
+CUT_SHORT = "the measurement was cut short: this is what its processes had written until then"
 _NUMPY_CODES = {"q": "<i8", "i": "<i4", "d": "<f8"}
 SAMPLE = np.dtype([(name, _NUMPY_CODES[code]) for name, code in SAMPLE_FIELDS.items()])
 ITERATION = np.dtype([(name, _NUMPY_CODES[code]) for name, code in ITERATION_FIELDS.items()])
@@ -137,7 +138,8 @@ def _load_part(part: Path) -> Recording:
     tables = [_rows(part / f"start-{index}.rows", ITERATION_FIELDS, ITERATION) for index in range(len(starts))]
     iterations = np.concatenate([np.empty(0, ITERATION), *tables])
     samples = _rows(part / "samples.rows", SAMPLE_FIELDS, SAMPLE)
-    return Recording(samples, iterations, replace(meta, starts=starts))
+    notes = meta.notes if meta.complete else (*meta.notes, CUT_SHORT)
+    return Recording(samples, iterations, replace(meta, starts=starts, notes=notes))
 
 
 def _rows(path: Path, fields: dict[str, str], dtype: np.dtype[np.void]) -> Rows:

@@ -10,7 +10,7 @@ import pytest
 
 from gpuwarm.errors import RecordingError
 from gpuwarm.metadata import Metadata, Phase, Start
-from gpuwarm.recording import ITERATION, SAMPLE, Recording, write_meta
+from gpuwarm.recording import CUT_SHORT, ITERATION, SAMPLE, Recording, write_meta
 from gpuwarm.rows import HEADER_BYTES, ITERATION_FIELDS, RowWriter, last_row, whole_rows
 
 
@@ -83,3 +83,8 @@ def test_marks_of_a_killed_worker_load_without_its_last_half_line(tmp_path: Path
     write_meta(tmp_path, recording([]).meta)
     (tmp_path / "start-0.jsonl").write_bytes(b'{"mark": "python", "t_ns": 5}\n{"mark": "conte')
     assert [mark.name for mark in Recording.load(tmp_path).meta.starts[0].marks] == ["python"]
+
+
+def test_a_measurement_cut_short_says_so_when_it_is_loaded(tmp_path: Path):
+    write_meta(tmp_path, replace(recording([]).meta, complete=False))
+    assert Recording.load(tmp_path).meta.notes == (CUT_SHORT,)
