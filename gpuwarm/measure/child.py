@@ -5,6 +5,7 @@ the terminal's Ctrl-C (its parent ends it); its failure, a death by signal inclu
 """
 
 import ctypes
+import faulthandler
 import os
 import signal
 import subprocess
@@ -90,7 +91,7 @@ def start(target: str, spec: object, *, stem: Path, environment: Mapping[str, st
         environment: variables to set on top of this process's own.
     """
     stem.with_suffix(".spec").write_bytes(msgspec.json.encode(spec))
-    command = [sys.executable, "-X", "faulthandler", "-m", "gpuwarm.measure.child", target, str(stem), str(os.getpid())]
+    command = [sys.executable, "-m", "gpuwarm.measure.child", target, str(stem), str(os.getpid())]
     with stem.with_suffix(".log").open("wb") as log:
         started_ns = time.monotonic_ns()
         process = subprocess.Popen(
@@ -113,6 +114,8 @@ def _die_with(parent_pid: int) -> None:
 def main(target: str, stem: Path, parent_pid: int) -> NoReturn:
     """The child's side: run the target, leave its result or its error beside the specification."""
     _die_with(parent_pid)
+    # A file of its own: the log's last lines are what the library that crashed had to say.
+    faulthandler.enable(stem.with_suffix(".trace").open("w"))
     module, function = target.split(":")
     try:
         result = getattr(import_module(module), function)(stem.with_suffix(".spec").read_bytes())
