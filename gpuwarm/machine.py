@@ -51,7 +51,8 @@ class GpuState:
     sm_clock_max_mhz: float | None = None
     mem_clock_mhz: float | None = None
     mem_clock_max_mhz: float | None = None
-    power_w: float | None = None
+    power_w: float | None = None  # as nvidia-smi's power.draw: a 1 s average on Ampere and newer, but for GA100
+    power_instant_w: float | None = None  # where the source tells it apart
     power_limit_w: float | None = None
     power_limit_default_w: float | None = None
     temperature_c: float | None = None
@@ -60,6 +61,7 @@ class GpuState:
     memory_used_mib: float | None = None
     memory_total_mib: float | None = None
     mig_mode: str | None = None  # "enabled" | "disabled" | with " (pending ...)" where a change waits for a reset
+    mig_devices: int | None = None
     driver_model: str | None = None  # WDDM | TCC | MCDM, Windows only
     compute_mode: str | None = None
     display_active: bool | None = None

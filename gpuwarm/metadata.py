@@ -44,6 +44,7 @@ class Start:
     marks: tuple[Mark, ...] = ()
     phases: tuple[Phase, ...] = ()
     rest: Rest | None = None
+    removed_warmup_ms: float | None = None  # inference before the first row that is not in the rows
     counters_before_us: dict[str, int] = field(default_factory=dict)  # event-reason counters
     counters_after_us: dict[str, int] = field(default_factory=dict)
     failure: str | None = None  # the sentence its user saw
@@ -83,6 +84,7 @@ class Sampling:
     cpu_pct: float | None = None  # of one core
     deadlines_kept_pct: float | None = None  # within 1 ms
     refresh_ms: dict[str, float] = field(default_factory=dict)  # by SAMPLE field, as seen under load
+    clock_uncertainty_ms: float | None = None  # where two clocks stamped samples and iterations
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,7 @@ class Metadata:
     machine_after: MachineState | None = None
     workload: Workload = Workload()
     starts: tuple[Start, ...] = ()
+    inferences_per_row: int = 1  # above 1, each row of iterations is a mean over so many (a trtexec log)
     sampling: Sampling = Sampling()
     complete: bool = True  # False while measuring, and for ever where that was cut short
     notes: tuple[str, ...] = ()  # sentences about what went otherwise than planned
