@@ -61,7 +61,7 @@ class GpuState:
     memory_used_mib: float | None = None
     memory_total_mib: float | None = None
     mig_mode: str | None = None  # "enabled" | "disabled" | with " (pending ...)" where a change waits for a reset
-    mig_devices: int | None = None
+    mig_devices: int | None = None  # where MIG is enabled: how many instances exist
     driver_model: str | None = None  # WDDM | TCC | MCDM, Windows only
     compute_mode: str | None = None
     display_active: bool | None = None
@@ -79,15 +79,81 @@ class GpuState:
 
 
 @dataclass(frozen=True)
+class PersistenceDaemon:
+    """nvidia-persistenced as the system has it: its process, its socket, its systemd unit."""
+
+    pid: int | None = None  # None: none seen running
+    command: tuple[str, ...] = ()  # of the running process
+    socket: bool = False
+    unit: str | None = None  # path of the unit file that counts; None: none found
+    drop_ins: tuple[str, ...] = ()  # paths, in the order systemd applies them
+    unit_command: str | None = None  # ExecStart after the drop-ins
+    masked: bool = False  # systemctl mask
+
+
+@dataclass(frozen=True)
+class DeviceHolder:
+    """A process with open handles on GPU device files; while it runs, their driver state stays loaded."""
+
+    pid: int
+    name: str | None = None
+    devices: tuple[str, ...] = ()  # names in /dev: nvidia0, ...
+
+
+@dataclass(frozen=True)
+class GpuNode:
+    """What the kernel driver says about one GPU in /proc and /sys."""
+
+    pci_bus_id: str
+    minor: int | None = None  # its device file is /dev/nvidia<minor>
+    runtime_d3: str | None = None  # as printed: "Enabled (fine-grained)", "Disabled by default", ...
+    power_control: str | None = None  # "auto": the kernel may power it down; "on": it stays
+
+
+@dataclass(frozen=True)
+class CudaCache:
+    """Where CUDA keeps what it compiled from PTX."""
+
+    path: str
+    exists: bool
+    writable: bool | None = None  # the folder, or the nearest parent there is
+    file_system: str | None = None  # ext4, nfs4, ...
+    used_mib: float | None = None
+    free_mib: float | None = None  # on its file system
+
+
+@dataclass(frozen=True)
+class DriverLoad:
+    """How long opening the GPU's device file took in fresh processes: until the driver is ready."""
+
+    device: str
+    alone_ms: tuple[float, ...]  # with no process of ours holding it
+    held_ms: tuple[float, ...]  # while a process of ours held it
+
+
+@dataclass(frozen=True)
 class HostState:
     """The operating system's side of a machine, read live."""
 
     hostname: str | None = None
     kernel: str | None = None
-    distribution: str | None = None
+    distribution: str | None = None  # as the system names itself
+    distribution_ids: tuple[str, ...] = ()  # os-release's ID, then what it is like: ("ubuntu", "debian")
     uptime_s: float | None = None
     container: str | None = None  # docker, podman, kubernetes, lxc, ...; None: none seen
-    environment: dict[str, str] = field(default_factory=dict)  # CUDA_* and NVIDIA_* as set for this process
+    environment: dict[str, str] = field(default_factory=dict)  # CUDA's variables as set for this process
+    persistence_daemon: PersistenceDaemon = PersistenceDaemon()
+    holders: tuple[DeviceHolder, ...] = ()
+    holders_complete: bool = False  # False: other users' processes could not be looked at
+    gpu_nodes: tuple[GpuNode, ...] = ()
+    cuda_cache: CudaCache | None = None
+    cpu_governor: str | None = None  # several, where CPUs differ, are joined by "+"
+    cpu_frequency_driver: str | None = None
+    memory_total_mib: float | None = None
+    memory_available_mib: float | None = None  # within the container's limit, where there is one
+    runtimes: tuple[str, ...] = ()  # importable TensorRT modules, none of them imported
+    packages: dict[str, str] = field(default_factory=dict)  # TensorRT's and CUDA's distributions -> version
+    driver_load: DriverLoad | None = None  # None: not measured
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from gpuwarm.analysis.causes import ColdStart
-from gpuwarm.analysis.checks import Finding
+from gpuwarm.analysis.finding import Finding
 from gpuwarm.analysis.steady import Behaviour, Bias, Steady, Warmup
 from gpuwarm.analysis.transitions import Transition
 from gpuwarm.machine import GpuState
