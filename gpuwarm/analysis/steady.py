@@ -43,6 +43,7 @@ class Steady:
     cov_pct: float
     from_iteration: int
     iterations: int
+    quantity: Quantity = "host"  # whether these are latencies to synchronised, or the GPU's own times
 
 
 @dataclass(frozen=True)
@@ -238,6 +239,7 @@ def _steady(pairs: list[tuple[Stretch, int]]) -> Steady:
         cov_pct=float(latency.std() / mean * 100),
         from_iteration=max(end for _, end in pairs),
         iterations=latency.size,
+        quantity=pairs[0][0].quantity,
     )
 
 
