@@ -1,0 +1,1 @@
+"""The world behind `measure/simulated.py`: what its GPUs are like, who loads them, and what follows."""
