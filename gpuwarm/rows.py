@@ -51,7 +51,7 @@ class RowWriter:
     """Append rows to a memory-mapped file: no system call and no allocation a row. One writer a file.
 
     A row counts once it is whole: the count in the header is written after it, so a reader (or a load after SIGKILL)
-    never sees half of one.
+    never sees half of one. What a reader may be looking at is assigned, not packed in place: pack_into zeroes first.
     """
 
     def __init__(self, path: Path, fields: dict[str, str]) -> None:
@@ -76,11 +76,12 @@ class RowWriter:
             self._grow()
         self._struct.pack_into(self._map, HEADER_BYTES + self.count * self._struct.size, *row)
         self.count += 1
-        _COUNT.pack_into(self._map, _COUNT_OFFSET, self.count)
+        self._map[_COUNT_OFFSET : _COUNT_OFFSET + _COUNT.size] = _COUNT.pack(self.count)
 
     def replace_last(self, row: Row) -> None:
-        """Overwrite the row written last."""
-        self._struct.pack_into(self._map, HEADER_BYTES + (self.count - 1) * self._struct.size, *row)
+        """Overwrite the row written last; a reader sees each 8-byte value as it was or as it is."""
+        offset = HEADER_BYTES + (self.count - 1) * self._struct.size
+        self._map[offset : offset + self._struct.size] = self._struct.pack(*row)
 
     def close(self) -> None:
         """Cut the file to the rows it holds."""

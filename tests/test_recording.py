@@ -2,6 +2,8 @@
 
 import math
 import struct
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -67,6 +69,28 @@ def test_an_empty_rows_file_holds_no_rows(tmp_path: Path):
     (tmp_path / "r").write_bytes(b"")
     assert whole_rows(tmp_path / "r", ITERATION_FIELDS) == b""
     assert last_row(tmp_path / "r", ITERATION_FIELDS) is None
+
+
+HAMMER = """
+import sys
+from pathlib import Path
+from gpuwarm.rows import RowWriter
+writer = RowWriter(Path(sys.argv[1]), {"a_ns": "q", "b_ns": "q"})
+while True:
+    writer.append((1 << 62, 1 << 62))
+    for a_ns in range(50):
+        writer.replace_last(((1 << 62) + a_ns, 1 << 62))
+"""
+
+
+def test_a_reader_never_sees_a_value_half_written(tmp_path: Path):
+    fields = {"a_ns": "q", "b_ns": "q"}
+    with subprocess.Popen([sys.executable, "-c", HAMMER, str(tmp_path / "r")]) as writer:
+        while last_row(tmp_path / "r", fields) is None:
+            assert writer.poll() is None
+        seen = [last_row(tmp_path / "r", fields) for _ in range(5000)]
+        writer.kill()
+    assert all(row is not None and min(row) >= 1 << 62 for row in seen)
 
 
 def test_growing_keeps_what_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
