@@ -1,4 +1,4 @@
-"""What the children of test_child.py run."""
+"""What the children of tests run."""
 
 import os
 import signal
@@ -7,6 +7,7 @@ import time
 import msgspec
 
 from gpuwarm.errors import EngineError
+from gpuwarm.measure import cuda
 
 
 def double(spec_json: bytes) -> int:
@@ -34,3 +35,23 @@ def refuse_to_stop(_spec_json: bytes) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.write(1, b"ready\n")
     time.sleep(60)
+
+
+def time_inferences(spec_json: bytes) -> list[tuple[float, ...]]:
+    """Two inferences that keep the host busy for so long, then twenty with the SM clock."""
+    busy_us, copied_bytes = msgspec.json.decode(spec_json, type=tuple[int, int])
+    driver = cuda.import_driver()
+    cuda.initialise(driver)
+    context = cuda.Context(driver, "block")
+
+    def enqueue(_stream: int) -> bool:
+        until_ns = time.monotonic_ns() + busy_us * 1000
+        while time.monotonic_ns() < until_ns:
+            pass
+        return True
+
+    buffers = (context.buffer(copied_bytes),) if copied_bytes else ()
+    inference = cuda.Inference(context, enqueue, copy_in=buffers, copy_out=buffers)
+    rows = [inference.infer() for _ in range(2)]
+    inference.attach_clock()
+    return rows + [inference.infer() for _ in range(20)]

@@ -86,3 +86,15 @@ def standin_nvml(compile_standin_nvml: Callable[[frozenset[str]], Path], tmp_pat
         return {"LD_LIBRARY_PATH": path, "STANDIN_NVML_TIMELINE": str(file)}
 
     return environment
+
+
+@pytest.fixture(scope="session")
+def standin_cuda(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment in which a child process meets the GPU of standin_cuda/cuda.c."""
+    if shutil.which("gcc") is None:
+        pytest.skip("needs gcc, to compile the stand-in CUDA library")
+    folder = tmp_path_factory.mktemp("standin_cuda")
+    source = Path(__file__).parent / "standin_cuda" / "cuda.c"
+    library = folder / "libcuda.so.1"
+    subprocess.run(["gcc", "-O1", "-Wall", "-Werror", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+    return {"LD_LIBRARY_PATH": os.pathsep.join([str(folder), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])])}
