@@ -325,7 +325,7 @@ def test_the_state_depends_on_the_log_alone_not_on_how_it_was_followed(profile: 
             entry = script.choice(entries)
             late_ns = script.choice((0, 0, 0, 5 * MS, 700 * MS))
             if entry.ended_ns is None:
-                last_ns = max(row[2] if row[0] == BUSY else row[1] for row in entry.rows)
+                last_ns = max(row[1] if row[2] == BUSY else row[0] for row in entry.rows)
                 begin_ns = max(t_ns - late_ns, last_ns)
                 if script.random() < 0.05:
                     entry.end(begin_ns)

@@ -173,8 +173,8 @@ class Gpu:
         self._joined = len(self.log.entries)
         for known in self._live:
             rows = known.entry.rows
-            if known.last is not None and rows[known.rows - 1][2] != known.last.end_ns:
-                self._end(known.last, rows[known.rows - 1][2])
+            if known.last is not None and rows[known.rows - 1][1] != known.last.end_ns:
+                self._end(known.last, rows[known.rows - 1][1])
             for row in rows[known.rows :]:
                 self._take(known, row)
             known.rows = len(rows)
@@ -182,7 +182,7 @@ class Gpu:
             self._live = [known for known in self._live if known.entry.ended_ns is None]
 
     def _take(self, known: _Known, row: tuple[int, int, int, int]) -> None:
-        kind, begin_ns, end_ns, load = row
+        begin_ns, end_ns, kind, load = row
         known.last = None
         if kind == ENDED:
             for span in known.open:

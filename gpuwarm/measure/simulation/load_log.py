@@ -19,9 +19,9 @@ CLIENT, CONTEXT, BUSY, CLIENT_CLOSED, CONTEXT_CLOSED, ENDED = range(6)
 CLOSES = {CLIENT_CLOSED: CLIENT, CONTEXT_CLOSED: CONTEXT}
 _CLOSED_BY = {kind: closed for closed, kind in CLOSES.items()}
 SPAN_FIELDS = {
-    "kind": "i",
-    "begin_ns": "q",
+    "begin_ns": "q",  # the 8-byte values first, so that they are aligned and never seen half written
     "end_ns": "q",  # of a BUSY span; the others are closed by a row of their own
+    "kind": "i",
     "load": "i",  # BUSY: index of the workload in its profile
 }
 MERGED_NS = 1_000_000  # work closer than this is one load: no governor or sensor sees a shorter pause
@@ -44,26 +44,26 @@ class Entry:
 
     def open(self, kind: int, t_ns: int) -> None:
         """Note that an NVML or CUDA client (CLIENT) or a context (CONTEXT) exists from now on."""
-        self._append((kind, t_ns, OPEN, 0))
+        self._append((t_ns, OPEN, kind, 0))
 
     def close(self, kind: int, t_ns: int) -> None:
         """Note that the newest of that kind is gone."""
-        self._append((_CLOSED_BY[kind], t_ns, t_ns, 0))
+        self._append((t_ns, t_ns, _CLOSED_BY[kind], 0))
 
     def busy(self, begin_ns: int, end_ns: int, load: int) -> None:
         """Note work of a workload; what follows at once extends the last row, so a long run stays small."""
         if self.rows:
-            kind, last_begin_ns, last_end_ns, last_load = self.rows[-1]
+            last_begin_ns, last_end_ns, kind, last_load = self.rows[-1]
             if kind == BUSY and load == last_load and last_begin_ns <= begin_ns <= last_end_ns + MERGED_NS:
-                self.rows[-1] = (BUSY, last_begin_ns, end_ns, load)
+                self.rows[-1] = (last_begin_ns, end_ns, BUSY, load)
                 if self.writer is not None:
                     self.writer.replace_last(self.rows[-1])
                 return
-        self._append((BUSY, begin_ns, end_ns, load))
+        self._append((begin_ns, end_ns, BUSY, load))
 
     def end(self, t_ns: int) -> None:
         """Note that the process is gone and with it all it held."""
-        self._append((ENDED, t_ns, t_ns, 0))
+        self._append((t_ns, t_ns, ENDED, 0))
         self.ended_ns = t_ns
         if self.writer is not None:
             self.writer.close()
@@ -123,11 +123,11 @@ class LoadLog:
         first = max(len(entry.rows) - 1, 0)  # the last row may have been extended
         found = os.pread(entry.file, (complete - first) * _ROW.size, HEADER_BYTES + first * _ROW.size)
         entry.rows[first:] = list(_ROW.iter_unpack(found))
-        if entry.rows and entry.rows[-1][0] == ENDED:
-            entry.ended_ns = entry.rows[-1][1]
+        if entry.rows and entry.rows[-1][2] == ENDED:
+            entry.ended_ns = entry.rows[-1][0]
         elif dead:
             entry.ended_ns = self._time_of_death(name, t_ns)
-            entry.rows.append((ENDED, entry.ended_ns, entry.ended_ns, 0))
+            entry.rows.append((entry.ended_ns, entry.ended_ns, ENDED, 0))
         if entry.ended_ns is not None:
             os.close(entry.file)
 
