@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import Standin, nvml_setters
+from conftest import Standin
+from standin_nvml.build import setters
 
 from gpuwarm.rows import SAMPLE_FIELDS
 
@@ -339,15 +340,13 @@ def test_the_platform_is_told_from_the_system(
 
 def test_the_stand_in_aborts_on_every_setter_of_the_binding(standin_nvml: Standin):
     """So that a test anywhere which sets something dies."""
-    setters = nvml_setters()
-    assert {"nvmlDeviceSetPersistenceMode", "nvmlDeviceSetGpuLockedClocks", "nvmlDeviceResetApplicationsClocks"} <= set(
-        setters
-    )
+    names = setters()
+    assert {"nvmlDeviceSetPersistenceMode", "nvmlDeviceSetGpuLockedClocks", "nvmlSystemSetNvlinkBwMode"} <= set(names)
     environment = standin_nvml("")
     died = run(environment, "pynvml.nvmlDeviceSetPersistenceMode(nvml.Gpu(0)._handle, 1)")
     assert died.returncode == -signal.SIGABRT
     assert "a setter was called: nvmlDeviceSetPersistenceMode" in died.stderr
-    present = "[hasattr(pynvml.nvmlLib, name) for name in " + repr(setters) + "]"
+    present = "[hasattr(pynvml.nvmlLib, name) for name in " + repr(names) + "]"
     assert all(told(environment, present))
 
 
