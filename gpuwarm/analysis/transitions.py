@@ -67,7 +67,8 @@ def _transition(stretch: Stretch, row: int, t_ms: float, kind: Kind, values: tup
     before = stretch.latency_ms[:row][stretch.elapsed_ms[:row] >= t_ms - AROUND_MS]
     after = stretch.latency_ms[row:][stretch.elapsed_ms[row:] <= t_ms + AROUND_MS]
     change = float(np.median(after) / np.median(before) - 1) * 100 if before.size and after.size else None
-    predicted = (values[0] / values[1] - 1) * 100 if kind == "sm_clock" else None
+    # A GPU that is switched off reads 0 MHz.
+    predicted = (values[0] / values[1] - 1) * 100 if kind == "sm_clock" and values[1] > 0 else None
     shown: list[float | str] = [_shown(kind, value) for value in values]
     return Transition(stretch.start, t_ms, kind, shown[0], shown[1], change, predicted)
 
