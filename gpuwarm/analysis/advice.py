@@ -1,17 +1,31 @@
 """Everything known about a recording as one answer: `gpuwarm.advice/1`."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any
 
+import msgspec
+
+from gpuwarm.analysis import causes, limits, states, trust
+from gpuwarm.analysis.answer import answer, before
 from gpuwarm.analysis.causes import ColdStart
 from gpuwarm.analysis.finding import Finding
-from gpuwarm.analysis.steady import Behaviour, Bias, Steady, Warmup
-from gpuwarm.analysis.transitions import Transition
+from gpuwarm.analysis.flags import flags
+from gpuwarm.analysis.limits import Bound, Parts
+from gpuwarm.analysis.movement import mover
+from gpuwarm.analysis.states import ClockState
+from gpuwarm.analysis.steady import Behaviour, Bias, Judgement, Steady, Warmup, judge, stretches
+from gpuwarm.analysis.transitions import Transition, find
+from gpuwarm.analysis.trust import VERDICTS, Verdict
+from gpuwarm.analysis.words import duration
 from gpuwarm.machine import GpuState
-from gpuwarm.metadata import Sampling, Workload
+from gpuwarm.metadata import Metadata, Sampling, Workload
 from gpuwarm.recording import Recording
 
 SCHEMA = "gpuwarm.advice/1"
+_JSON_NAMES = {"before": "from", "after": "to"}  # of a transition: `from` is a keyword in Python
+_SAMPLING_KEYS = ("period_ms", "refresh_ms", "clock_uncertainty_ms")  # the others say what sampling cost
 
 
 @dataclass(frozen=True)
@@ -30,16 +44,151 @@ class Advice:
     bias: tuple[Bias, ...]
     cold_start: ColdStart | None
     transitions: tuple[Transition, ...]
-    bound: Literal["gpu", "host", "transfer", "unknown"]
+    bound: Bound
     sampling: Sampling
-    verdict: Literal["trusted", "degraded", "unusable"]
+    verdict: Verdict
     reasons: tuple[str, ...]
     findings: tuple[Finding, ...] = ()
     flags: dict[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     tolerance: float = 0.01  # of steady latency: what `of` was asked for
+    answer: str = ""  # one or two sentences
+    states: tuple[ClockState, ...] = ()  # of the start that took longest to warm up
+    parts: Parts = field(default_factory=Parts)
+    bound_evidence: str = ""
 
 
-def of(recording: Recording, *, tolerance: float = 0.01, warmup_ms: tuple[float, ...] = ()) -> Advice:
-    """The advice a recording gives; `warmup_ms` adds rows to the bias table."""
-    raise NotImplementedError(recording, tolerance, warmup_ms)
+def of(
+    recording: Recording,
+    *,
+    tolerance: float = 0.01,
+    warmup_ms: Sequence[float] = (),
+    source: str | None = None,
+) -> Advice:
+    """The advice a recording gives.
+
+    Args:
+        recording: anything that loads; what it lacks is missing in the advice, too.
+        tolerance: of steady latency.
+        warmup_ms: other warm-up lengths to judge in the bias table.
+        source: the file the recording is from, where it does not name one itself.
+    """
+    meta = recording.meta
+    gpu = meta.machine_before.gpus[0] if meta.machine_before and meta.machine_before.gpus else None
+    judged = judge(recording, tolerance=tolerance, warmup_ms=warmup_ms)
+    warm = limits.since(recording, judged.warmup.time_ms)
+    parts = limits.parts(warm)
+    bound, bound_evidence = limits.bound(parts)
+    throttling = limits.throttling(recording, warm, gpu)
+    moved = mover(recording, judged, tolerance=tolerance)
+    cold = causes.cold_start(recording)
+    verdict, reasons = trust.verdict(recording, judged, throttling)
+    lines, lines_notes = flags(meta, judged.behaviour, judged.warmup)
+    return Advice(
+        source=meta.source or source,
+        simulated=meta.simulated,
+        gpu=gpu,
+        workload=meta.workload,
+        behaviour=judged.behaviour,
+        also=judged.also,
+        evidence=judged.evidence if moved is None else (*judged.evidence, moved.evidence),
+        warmup=judged.warmup,
+        steady=judged.steady,
+        bias=judged.bias,
+        cold_start=cold,
+        transitions=find(recording),
+        bound=bound,
+        sampling=meta.sampling,
+        verdict=verdict,
+        reasons=reasons,
+        findings=(throttling, *_cold_findings(cold)),
+        flags=lines,
+        notes=(*lines_notes, *_notes(meta)),
+        tolerance=tolerance,
+        answer=answer(judged, before(recording, judged), throttling, moved),
+        states=_states(recording, judged),
+        parts=parts,
+        bound_evidence=bound_evidence,
+    )
+
+
+def accepted(advice: Advice, required: Verdict | None = None) -> bool:
+    """Whether there is a steady state and the verdict is at least `required`."""
+    known = advice.steady is not None
+    return known and (required is None or VERDICTS.index(advice.verdict) >= VERDICTS.index(required))
+
+
+def _states(recording: Recording, judged: Judgement) -> tuple[ClockState, ...]:
+    found = stretches(recording)
+    longest = [stretch for stretch in found if stretch.start == judged.warmup.longest_start]
+    return states.passed_through(recording, (longest or list(found))[0]) if found else ()
+
+
+def _cold_findings(cold: ColdStart | None) -> tuple[Finding, ...]:
+    """What the starts say about the machine."""
+    masked = None if cold is None else causes.driver_load_masked(cold)
+    if masked is None or masked.unsampled_ms is None:
+        return ()
+    return (
+        Finding(
+            "driver-load-masked",
+            "warning",
+            f"loading the driver costs each start {duration(masked.unsampled_ms - masked.median_ms)}, unless something "
+            "holds it loaded as sampling does",
+            evidence=f"driver initialisation took {duration(masked.unsampled_ms)} with no client of gpuwarm alive, "
+            f"{duration(masked.median_ms)} while it sampled",
+            advice="keep the driver loaded: turn persistence mode on",
+            command="gpuwarm check --about persistence-off",
+        ),
+    )
+
+
+def _notes(meta: Metadata) -> tuple[str, ...]:
+    """What is worth knowing about this recording besides its verdict."""
+    return meta.notes if meta.source is not None else ()
+
+
+def to_json(advice: Advice) -> dict[str, Any]:
+    """The advice under the names of the contract; what is missing is None, as no JSON has a NaN."""
+    content = {"schema": SCHEMA, **_without_nan(msgspec.to_builtins(advice))}
+    content["transitions"] = [
+        {_JSON_NAMES.get(name, name): value for name, value in transition.items()}
+        for transition in content["transitions"]
+    ]
+    content["sampling"] = _with_cost(content["sampling"])
+    return content
+
+
+def _with_cost(sampling: dict[str, Any]) -> dict[str, Any]:
+    cost = {name: value for name, value in sampling.items() if name not in _SAMPLING_KEYS}
+    return {**{name: sampling[name] for name in _SAMPLING_KEYS}, "cost": cost}
+
+
+def _without_nan(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_nan(inner) for name, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_without_nan(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of what `to_json` returns."""
+    schema = msgspec.json.schema(Advice)
+    definitions = schema["$defs"]
+    transition, sampling, advice = (definitions[name] for name in ("Transition", "Sampling", "Advice"))
+    for part in ("properties", "required"):
+        names = transition[part]
+        transition[part] = (
+            {_JSON_NAMES.get(name, name): value for name, value in names.items()}
+            if isinstance(names, dict)
+            else [_JSON_NAMES.get(name, name) for name in names]
+        )
+    costs = _with_cost(sampling["properties"])
+    sampling["properties"] = {**costs, "cost": {"type": "object", "properties": costs["cost"]}}
+    advice["properties"] = {"schema": {"const": SCHEMA}, **advice["properties"]}
+    for definition in definitions.values():  # every key is always written: nothing is left to a default
+        definition["required"] = list(definition["properties"])
+        for content in definition["properties"].values():
+            content.pop("default", None)
+    return schema

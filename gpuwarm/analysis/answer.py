@@ -1,0 +1,90 @@
+"""The answer in one or two sentences: how long to warm up, or why no length helps."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gpuwarm.analysis.finding import Finding
+from gpuwarm.analysis.movement import Mover
+from gpuwarm.analysis.steady import Judgement, Warmup, stretches
+from gpuwarm.analysis.words import count, duration, median, number, percent
+from gpuwarm.recording import Recording
+
+FEW_ITERATIONS = 3  # slow for being first, not for want of time: said in iterations
+AT_FIRST_SHARE = 0.2  # of the warm-up is what "at first" means
+AT_FIRST_MIN = 5  # iterations, so that one or two slow ones do not stand for all
+
+
+@dataclass(frozen=True)
+class Before:
+    """Latency before the warm-up was over."""
+
+    first_ms: float  # the very first's
+    level_ms: float  # median at first
+
+
+def before(recording: Recording, judged: Judgement) -> Before | None:
+    """Medians over the starts; None where there is no warm-up."""
+    if judged.steady is None or not judged.warmup.time_ms:
+        return None
+    early = []
+    for stretch in stretches(recording, quantity=judged.steady.quantity):
+        until = int(np.searchsorted(stretch.elapsed_ms, judged.warmup.time_ms))
+        early.append(stretch.latency_ms[: max(AT_FIRST_MIN, int(AT_FIRST_SHARE * until))])
+    first_ms, level_ms = (median([pick(values) for values in early]) for pick in (lambda v: v[0], np.median))
+    return None if first_ms is None or level_ms is None else Before(first_ms, level_ms)
+
+
+def answer(judged: Judgement, early: Before | None, throttling: Finding, moved: Mover | None) -> str:
+    """One or two sentences for a person who asked how long to warm up."""
+    if judged.steady is None or judged.warmup.recommended_ms is None:
+        return _no_steady_state(judged, moved)
+    level = duration(judged.steady.median_ms) + (" on the GPU" if judged.steady.quantity == "gpu" else "")
+    if judged.behaviour == "cyclic":
+        return f"{_cycles(judged)} From {_length(judged.warmup)} on they are alike: measure over whole periods."
+    if early is None:
+        return f"No warm-up is needed: latency is {level} from the first inference on."
+    if judged.behaviour == "slowdown":
+        slower = percent(100 * (judged.steady.median_ms / early.level_ms - 1))
+        return (
+            f"There is no warm-up here, this engine gets slower: from {duration(early.level_ms)} at first to {level} "
+            f"({slower}) within {duration(judged.warmup.time_ms or 0.0)}{_held_down(throttling)}. To measure what it "
+            f"sustains, let {_length(judged.warmup)} pass."
+        )
+    if (judged.warmup.iterations or 0) <= FEW_ITERATIONS:
+        return (
+            f"Only the start is slow: {duration(early.first_ms)} for the first inference, {level} once warm. "
+            f"Warm up with {count(judged.warmup.recommended_iterations or 0, 'iteration')}."
+        )
+    faster = percent(100 * (judged.steady.median_ms / early.level_ms - 1))
+    falls = f"latency falls from {duration(early.level_ms)} at first to {level} ({faster})"
+    by_host = " as the host gets faster, not the GPU" if moved is not None and moved.cause == "host" else ""
+    return f"Warm up {_length(judged.warmup)}: {falls}{by_host}."
+
+
+def _length(warmup: Warmup) -> str:
+    return f"{number(warmup.recommended_ms or 0.0)} ms ({count(warmup.recommended_iterations or 0, 'iteration')})"
+
+
+def _held_down(throttling: Finding) -> str:
+    return f", as {throttling.summary}" if throttling.severity in ("info", "warning") else ""
+
+
+def _cycles(judged: Judgement) -> str:
+    period = "" if judged.period_ms is None else f" with a period of {duration(judged.period_ms)}"
+    return f"Latency goes up and down{period}."
+
+
+def _no_steady_state(judged: Judgement, moved: Mover | None) -> str:
+    if judged.behaviour == "too_short":
+        return "Too short to say how long to warm up: measure longer (--duration)."
+    if judged.behaviour == "cyclic":
+        return f"{_cycles(judged)} No warm-up ends that: measure over whole periods."
+    if judged.behaviour == "drift" and judged.slope_pct_per_s is not None:
+        return (
+            f"No warm-up length can be given: latency still moves by {percent(judged.slope_pct_per_s)} a second at the "
+            "end. Measure longer (--duration)."
+        )
+    if moved is not None and moved.cause == "host":
+        return "No warm-up length can be given: latency does not settle, and what moves it is the host, not the GPU."
+    return "No warm-up length can be given: latency does not settle. Measure longer (--duration)."

@@ -1,0 +1,196 @@
+"""What limits the speed of a workload once it is warm: GPU, host or copies, and whether the clock is held down."""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from gpuwarm.analysis.finding import Finding, Severity
+from gpuwarm.analysis.steady import stretches
+from gpuwarm.analysis.words import duration, median, percent
+from gpuwarm.machine import EVENT_REASONS, GpuState
+from gpuwarm.recording import Floats, Recording, Rows
+
+Bound = Literal["gpu", "host", "transfer", "unknown"]
+THROTTLING = "throttling"  # the finding's id
+
+# trtexec warns of a host-bound or transfer-bound run at the same shares (its sampleReporting.cpp, 8.4 to 11.1).
+HOST_BOUND_ENQUEUE_SHARE = 0.8  # of the GPU's time
+TRANSFER_BOUND_SHARE = 1.0  # of the GPU's time, in either direction
+
+ACTIVE_SHARE = 0.01  # of the busy time; a rarer reason cannot move a mean by the 1 % within which latency is steady
+NEAR_LIMIT_SHARE = 0.95  # of the enforced power limit; drivers also count "power caps" at 15 to 45 % of it
+CLOCK_DROP_SHARE = 0.03  # of the highest clock while busy; on an H200 the GPU's own stamps scatter by 2 %
+NEAR_SLOWDOWN_C = 5.0  # below the slowdown temperature: sensors round to degrees, and lag behind the hottest spot
+_CLOCK_BLOCK = 5  # readings that a median is taken over, so that one odd stamp is not the highest clock
+
+_CAUSES = {  # event reasons that hold a clock down -> what they stand for
+    "sw_power_cap": "the power limit",
+    "hw_power_brake_slowdown": "the power brake of the supply",
+    "sw_thermal_slowdown": "temperature",
+    "hw_thermal_slowdown": "temperature",
+    "hw_slowdown": "the hardware's own slowdown",
+    "sync_boost": "a sync-boost group",
+}
+_THERMAL = ("sw_thermal_slowdown", "hw_thermal_slowdown", "hw_slowdown")
+
+
+def since(recording: Recording, after_ms: float | None) -> Recording:
+    """What happened `after_ms` of continuous inference after each start's first, until its stretch ended.
+
+    With None, where it is not known when the warm-up is over, the later half of each stretch.
+    """
+    rows = [np.zeros(0, np.int64)]
+    seen = np.zeros(recording.samples.size, bool)
+    for stretch in stretches(recording):
+        first = stretch.rows.size // 2 if after_ms is None else int(np.searchsorted(stretch.elapsed_ms, after_ms))
+        kept = stretch.rows[first:]
+        if kept.size:
+            times = recording.iterations["t_ns"][kept]
+            seen |= (recording.samples["t_ns"] >= times[0]) & (recording.samples["t_ns"] <= times[-1])
+            rows.append(kept)
+    return replace(recording, iterations=recording.iterations[np.concatenate(rows)], samples=recording.samples[seen])
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Where the time of a warm inference goes: medians, None where not measured."""
+
+    host_ms: float | None = None  # from the enqueue's begin to synchronised
+    enqueue_ms: float | None = None
+    h2d_ms: float | None = None
+    gpu_ms: float | None = None
+    d2h_ms: float | None = None
+
+
+def parts(warm: Recording) -> Parts:
+    """Medians over the iterations of a warm stretch."""
+    middle_ns = {name: median(warm.iterations[f"{name}_ns"]) for name in ("host", "enqueue", "h2d", "gpu", "d2h")}
+    return Parts(**{f"{name}_ms": None if value is None else value / 1e6 for name, value in middle_ns.items()})
+
+
+def bound(of: Parts) -> tuple[Bound, str]:
+    """Which one would have to be faster, and the numbers that say so."""
+    if not of.gpu_ms:
+        return "unknown", "the GPU's own time was not measured, so host and GPU cannot be told apart"
+    gpu = f"the inference {duration(of.gpu_ms)} on the GPU"
+    for copy_ms, way in ((of.h2d_ms, "to the GPU"), (of.d2h_ms, "back to the host")):
+        if copy_ms is not None and copy_ms >= TRANSFER_BOUND_SHARE * of.gpu_ms:
+            return "transfer", f"the copy {way} takes {duration(copy_ms)}, {gpu}"
+    if of.enqueue_ms is None:
+        return "unknown", f"{gpu} takes its time; the host's time to enqueue it was not measured"
+    numbers = f"the enqueue takes the host {duration(of.enqueue_ms)}, {gpu}"
+    return ("host" if of.enqueue_ms > HOST_BOUND_ENQUEUE_SHARE * of.gpu_ms else "gpu"), numbers
+
+
+@dataclass(frozen=True)
+class _Sign:
+    """Something seen of a busy GPU that can back a claim of throttling."""
+
+    text: str
+    holds_down: bool
+
+
+def throttling(recording: Recording, warm: Recording, gpu: GpuState | None) -> Finding:
+    """Whether the clock is held down once warm, by what, and what says so.
+
+    Event reasons alone are not believed, drivers count power caps on idle GPUs: a throttle is claimed where a reason
+    was active *and* power or temperature near its limit or the clock below what this workload had reached.
+    """
+    shares = _counter_shares(recording) or _sample_shares(warm.samples)
+    active = {name: share for name, share in shares.items() if share >= ACTIVE_SHARE}
+    clock, power, heat = _clock(recording, warm), _power(warm.samples, gpu), _heat(warm.samples, gpu)
+    signs = [sign.text for sign in (clock, power, heat) if sign is not None]
+    signs += [f"{name} active {100 * share:.0f} % of the time" for name, share in active.items()]
+    evidence = "; ".join(signs) or None
+    believed = [name for name in active if _holds(clock) or _holds(heat if name in _THERMAL else power)]
+    if believed:
+        # A GPU at its power limit does what it was made to do; heat and supply are the machine's to answer for.
+        severity: Severity = "info" if believed == ["sw_power_cap"] else "warning"
+        causes = " and ".join(dict.fromkeys(_CAUSES[name] for name in believed))
+        return Finding(THROTTLING, severity, f"the clock is held down by {causes}", evidence=evidence)
+    if _holds(clock):
+        why = "no event reason says why" if shares else "event reasons were not recorded"
+        return Finding(THROTTLING, "info", f"the clock fell while busy; {why}", evidence=evidence)
+    if active:
+        summary = f"none: {', '.join(active)} was reported, but the clock did not fall, nor was its limit near"
+        return Finding(THROTTLING, "ok", summary, evidence=evidence)
+    if not shares:
+        return Finding(THROTTLING, "unknown", "not known: no event reasons were recorded", evidence=evidence)
+    return Finding(THROTTLING, "ok", "none", evidence=evidence)
+
+
+def _holds(sign: _Sign | None) -> bool:
+    return sign is not None and sign.holds_down
+
+
+def _clock(recording: Recording, warm: Recording) -> _Sign | None:
+    """The clock once warm against the highest while busy: measured on the GPU, else NVML's."""
+    busy = since(recording, 0.0)
+    if median(warm.iterations["sm_clock_mhz"]) is not None:
+        while_busy, now = busy.iterations["sm_clock_mhz"], warm.iterations["sm_clock_mhz"]
+    else:
+        while_busy, now = busy.samples["sm_clock_mhz"], warm.samples["sm_clock_mhz"]
+    reached_mhz, now_mhz = _highest(while_busy), median(now)
+    if not reached_mhz or now_mhz is None:
+        return None
+    drop = 1 - now_mhz / reached_mhz
+    if drop < CLOCK_DROP_SHARE:
+        return _Sign(f"SM clock {now_mhz:.0f} MHz, not below what it had reached", holds_down=False)
+    return _Sign(
+        f"SM clock {now_mhz:.0f} MHz against {reached_mhz:.0f} MHz reached before ({percent(-100 * drop)})",
+        holds_down=True,
+    )
+
+
+def _highest(clocks_mhz: Floats) -> float | None:
+    """The highest median of a few readings one after another."""
+    known = clocks_mhz[np.isfinite(clocks_mhz)]
+    blocks = known[: known.size // _CLOCK_BLOCK * _CLOCK_BLOCK].reshape(-1, _CLOCK_BLOCK)
+    return float(np.median(blocks, axis=1).max()) if blocks.size else median(known)
+
+
+def _power(samples: Rows, gpu: GpuState | None) -> _Sign | None:
+    instant_mw = median(samples["power_mw"])
+    power_mw = median(samples["power_average_mw"]) if instant_mw is None else instant_mw
+    if power_mw is None:
+        return None
+    limit_w = None if gpu is None else gpu.power_limit_w
+    if not limit_w:
+        return _Sign(f"{power_mw / 1e3:.0f} W", holds_down=False)
+    near = power_mw / 1e3 >= NEAR_LIMIT_SHARE * limit_w
+    return _Sign(f"{power_mw / 1e3:.0f} W of {limit_w:.0f} W", holds_down=near)
+
+
+def _heat(samples: Rows, gpu: GpuState | None) -> _Sign | None:
+    temperature_c = median(samples["temperature_c"])
+    if temperature_c is None:
+        return None
+    limit_c = None if gpu is None else gpu.temperature_limit_c
+    if limit_c is None:
+        return _Sign(f"{temperature_c:.0f} C", holds_down=False)
+    near = temperature_c >= limit_c - NEAR_SLOWDOWN_C
+    return _Sign(f"{temperature_c:.0f} C, slowdown at {limit_c:.0f} C", holds_down=near)
+
+
+def _counter_shares(recording: Recording) -> dict[str, float]:
+    """Of the starts' busy time, what each reason's counter grew by; empty where no counters were read."""
+    grown_us: dict[str, int] = {}
+    busy_us = 0.0
+    for index, start in enumerate(recording.meta.starts):
+        times = recording.iterations["t_ns"][recording.iterations["start"] == index]
+        if times.size and start.counters_before_us and start.counters_after_us:
+            busy_us += float(times[-1] - times[0]) / 1e3
+            for name in _CAUSES.keys() & start.counters_before_us.keys() & start.counters_after_us.keys():
+                growth_us = start.counters_after_us[name] - start.counters_before_us[name]
+                grown_us[name] = grown_us.get(name, 0) + growth_us
+    return {name: min(1.0, grown / busy_us) for name, grown in grown_us.items()} if busy_us else {}
+
+
+def _sample_shares(samples: Rows) -> dict[str, float]:
+    """Of the samples, how many had each reason set; empty where none could be read."""
+    reasons = samples["event_reasons"]
+    bits = reasons[np.isfinite(reasons) & (reasons >= 0) & (reasons < 2**63)].astype(np.int64)
+    if not bits.size:
+        return {}
+    return {name: float(np.mean(bits & bit != 0)) for bit, name in EVENT_REASONS.items() if name in _CAUSES}

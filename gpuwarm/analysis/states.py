@@ -1,0 +1,107 @@
+"""The states a GPU passed through, told apart by its clocks; the P-state is a label."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+
+from gpuwarm.analysis.steady import Stretch
+from gpuwarm.analysis.words import median
+from gpuwarm.recording import Floats, Recording, Rows
+
+SAME_CLOCK_SHARE = 0.03  # clocks this near are one state: a power cap makes the SM clock wander by 1 to 2 %
+LOOK_BACK_MS = 1000.0  # before a start's process: what rest looked like
+MAX_POINTS = 4000  # a longer series is reduced to medians of blocks; NVML's own refresh is coarser
+MIN_READINGS = 2  # a state seen in one reading alone may be a reading between two clocks
+
+
+@dataclass(frozen=True)
+class ClockState:
+    """A stretch of time in which the clocks stayed the same."""
+
+    source: Literal["gpu", "nvml"]  # measured on the GPU during inference, or read from NVML (50 to 250 ms late)
+    from_ms: float  # since the start's first inference
+    until_ms: float
+    sm_clock_mhz: float
+    mem_clock_mhz: float | None = None
+    pstate: int | None = None
+    latency_ms: float | None = None  # median; only where the clock was measured with the inference itself
+
+
+def passed_through(recording: Recording, stretch: Stretch) -> tuple[ClockState, ...]:
+    """The states of one start in order: NVML's from rest to its last inference, then those measured on the GPU."""
+    zero_ns = int(recording.iterations["t_ns"][stretch.rows[0]])
+    end_ns = int(recording.iterations["t_ns"][stretch.rows[-1]])
+    begin_ns = _process_start_ns(recording, stretch.start, zero_ns) - int(LOOK_BACK_MS * 1e6)
+    times = recording.samples["t_ns"]
+    samples = recording.samples[(times >= begin_ns) & (times <= end_ns)]
+    return (*_from_nvml(samples, zero_ns), *_from_gpu(recording.iterations[stretch.rows], stretch))
+
+
+def _process_start_ns(recording: Recording, start: int, default_ns: int) -> int:
+    starts = recording.meta.starts
+    marks = starts[start].marks if start < len(starts) else ()
+    return min((mark.t_ns for mark in marks), default=default_ns)
+
+
+def _from_nvml(samples: Rows, zero_ns: int) -> tuple[ClockState, ...]:
+    samples = samples[np.isfinite(samples["sm_clock_mhz"])]
+    samples = samples[np.linspace(0, samples.size - 1, min(samples.size, MAX_POINTS)).astype(np.int64)]
+    elapsed_ms = (samples["t_ns"] - np.int64(zero_ns)) / 1e6
+    columns = (samples["sm_clock_mhz"], samples["mem_clock_mhz"], samples["pstate"])
+    found = []
+    for begin, end in _runs(columns):
+        sm, mem, pstate = (median(column[begin:end]) for column in columns)
+        if sm is not None:
+            label = None if pstate is None else round(pstate)
+            last = min(end, elapsed_ms.size - 1)
+            found.append(ClockState("nvml", float(elapsed_ms[begin]), float(elapsed_ms[last]), sm, mem, label))
+    return tuple(found)
+
+
+def _from_gpu(rows: Rows, stretch: Stretch) -> tuple[ClockState, ...]:
+    known = np.flatnonzero(np.isfinite(rows["sm_clock_mhz"]))
+    edges = np.linspace(0, known.size, min(known.size, MAX_POINTS) + 1).astype(np.int64)
+    blocks = [known[a:b] for a, b in pairwise(edges)]
+    clocks = np.array([np.median(rows["sm_clock_mhz"][block]) for block in blocks])
+    found = []
+    for begin, end in _runs((clocks,)):
+        own = np.concatenate(blocks[begin:end])
+        until = stretch.elapsed_ms[min(own[-1] + 1, stretch.elapsed_ms.size - 1)]
+        found.append(
+            ClockState(
+                source="gpu",
+                from_ms=float(stretch.elapsed_ms[own[0]]),
+                until_ms=float(until),
+                sm_clock_mhz=float(np.median(rows["sm_clock_mhz"][own])),
+                latency_ms=median(stretch.latency_ms[own]),
+            )
+        )
+    return tuple(found)
+
+
+def _runs(columns: tuple[Floats, ...]) -> list[tuple[int, int]]:
+    """Bounds of the states: no column moves by more than the share above; what is seen in one reading alone is none."""
+    size = columns[0].size
+    found: list[tuple[int, int]] = []
+    begin = 0
+    while begin < size:
+        left = np.zeros(size - begin, bool)
+        for column in columns:
+            left |= np.abs(column[begin:] - column[begin]) > SAME_CLOCK_SHARE * abs(column[begin])
+        end = begin + int(left.argmax()) if left.any() else size
+        if end - begin >= MIN_READINGS:
+            found = _joined(found, (begin, end), columns)
+        begin = end
+    return found
+
+
+def _joined(found: list[tuple[int, int]], new: tuple[int, int], columns: tuple[Floats, ...]) -> list[tuple[int, int]]:
+    """`found` with `new` appended, or made part of the last where both are the same state."""
+    if not found:
+        return [new]
+    before, now = (np.array([np.median(column[begin:end]) for column in columns]) for begin, end in (found[-1], new))
+    if (np.abs(now - before) > SAME_CLOCK_SHARE * np.abs(before)).any():
+        return [*found, new]
+    return [*found[:-1], (found[-1][0], new[1])]
