@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import hypothesis
+import measured
 import msgspec
 import numpy as np
 import pytest
@@ -14,7 +15,6 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import gpuwarm
-import measured
 from gpuwarm.analysis import advice
 from gpuwarm.analysis.advice import Advice
 from gpuwarm.machine import GpuState, MachineState

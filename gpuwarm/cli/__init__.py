@@ -11,7 +11,9 @@ from gpuwarm import __version__
 from gpuwarm.errors import GpuwarmError
 
 EXIT_INTERRUPTED = 128 + signal.SIGINT
-COMMANDS: tuple[str, ...] = ()  # modules of this folder, each registers its command; the order is that of --help
+COMMANDS: tuple[str, ...] = (
+    "analyze",
+)  # modules of this folder, each registers its command; the order is that of --help
 app = typer.Typer(
     help="Why a GPU's first inferences are slow, how long to warm up, and whether a machine is set up right.",
     no_args_is_help=True,

@@ -1,0 +1,60 @@
+"""What the commands that end with an answer share: their options, how it is printed, and the exit code."""
+
+import json
+from collections.abc import Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from gpuwarm.analysis.advice import Advice
+
+EXIT_NOT_ACCEPTED = 4  # no steady state, or a verdict below --require
+
+
+class Require(str, Enum):
+    """The worst verdict that is good enough."""
+
+    trusted = "trusted"
+    degraded = "degraded"
+
+
+WarmupMs = Annotated[
+    list[float] | None, typer.Option(min=0, metavar="MS", help="Another warm-up length to judge; may be repeated.")
+]
+Tolerance = Annotated[
+    float, typer.Option(min=0.05, max=50, metavar="PERCENT", help="Steady is what stays this near to its own level.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
+Required = Annotated[
+    Require | None, typer.Option("--require", help="Exit with 4 where the verdict is worse; trusted or degraded.")
+]
+
+
+def give(answers: Sequence["Advice"], *, as_json: bool, required: Require | None) -> None:
+    """Print answers; JSON is one object, or a list where there are several.
+
+    Raises:
+        typer.Exit: with 4 where one has no steady state or too bad a verdict.
+    """
+    from gpuwarm.analysis.advice import accepted, to_json
+
+    if as_json:
+        objects = [to_json(answer) for answer in answers]
+        typer.echo(json.dumps(objects[0] if len(objects) == 1 else objects, indent=2))
+    else:
+        _say(answers)
+    if not all(accepted(answer, required.value if required else None) for answer in answers):
+        raise typer.Exit(EXIT_NOT_ACCEPTED)
+
+
+def _say(answers: Sequence["Advice"]) -> None:
+    from gpuwarm.show import text
+
+    for number, answer in enumerate(answers):
+        if number:
+            typer.echo()
+        if len(answers) > 1:
+            typer.echo(f"{answer.source}:")
+        text.say(text.answer(answer))
