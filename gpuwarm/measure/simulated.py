@@ -17,10 +17,11 @@ from pathlib import Path
 from gpuwarm.errors import EngineError, InputError
 from gpuwarm.machine import EVENT_REASONS, GpuProcess, GpuState, MachineState, event_reason_names
 from gpuwarm.measure.seam import ColdStart, EngineSpec, Loaded
-from gpuwarm.measure.simulation.gpu import Gpu, Segment
-from gpuwarm.measure.simulation.load_log import CLIENT, CONTEXT, Entry, LoadLog
+from gpuwarm.measure.simulation.gpu import Gpu
+from gpuwarm.measure.simulation.load_log import BUSY, CLIENT, CONTEXT, Entry, LoadLog
+from gpuwarm.measure.simulation.physics import Held
 from gpuwarm.measure.simulation.profiles import PROFILES, ColdStep, Profile, Workload
-from gpuwarm.rows import SampleRow
+from gpuwarm.rows import SAMPLE_FIELDS, SampleRow
 
 Clock = Callable[[], int]
 Sleep = Callable[[float], None]
@@ -99,50 +100,47 @@ def past_reader(profile: str, load_log: str | LoadLog) -> Callable[[int], Sample
         A function of t_ns to a row in the order of SAMPLE_FIELDS; its read_ns is NaN.
     """
     gpu = Gpu(profile_named(profile), _log(load_log))
-    sensors = gpu.profile.sensors
-    refresh_ns = round(sensors.refresh_ms * 1e6)
-    seen_tick, seen = -1, _readings(gpu, 0)
+    refresh_ns = round(gpu.profile.sensors.refresh_ms * 1e6)
+    told_ns, told = -1, _readings(gpu, 0)
 
     def read(t_ns: int) -> SampleRow:
-        nonlocal seen_tick, seen
+        nonlocal told_ns, told
         gpu.at(t_ns)
-        tick = t_ns // refresh_ns
-        if tick != seen_tick:
-            seen_tick, seen = tick, _readings(gpu, tick * refresh_ns)
-        utilization_pct = _utilization_pct(gpu, t_ns)
-        return (t_ns, math.nan, *seen[:8], utilization_pct, seen[8])
+        if t_ns // refresh_ns * refresh_ns != told_ns:
+            told_ns = t_ns // refresh_ns * refresh_ns
+            told = _readings(gpu, told_ns)
+        return (t_ns, math.nan, *told)
 
     return read
 
 
 def _readings(gpu: Gpu, t_ns: int) -> tuple[float, ...]:
-    """The values NVML refreshes at `t_ns`, in the order of SAMPLE_FIELDS without utilisation."""
-    sensors, noise = gpu.profile.sensors, random.Random(t_ns)
-    held = gpu.past(t_ns - round(sensors.lag_ms * 1e6))
-    now = gpu.past(t_ns)
-    wobble_mhz = sensors.clock_noise_mhz * noise.choice((-1, 0, 0, 0, 1)) if _wobbles(held) else 0.0
+    """The values NVML refreshes at `t_ns`, in the order of SAMPLE_FIELDS from pstate on."""
+    sensors, noise = gpu.profile.sensors, random.Random(t_ns)  # the same whoever reads
+    held, now = gpu.past(t_ns - round(sensors.lag_ms * 1e6)), gpu.past(t_ns)
+    governed = held.event_reasons and held.state.count(BUSY)  # then the clock goes up and down by a step
+    wobble_mhz = sensors.clock_noise_mhz * noise.choice((-1, 0, 0, 0, 1)) if governed else 0.0
+    power_noise_pct = noise.gauss(0, sensors.power_noise_pct) if now.state.count(BUSY) else 0.0
     temperature_c = math.floor(gpu.temperature_c(t_ns))
-    average_mw = math.nan
-    if sensors.average_s is not None:
-        window_ns = round(sensors.average_s * 1e9)
-        average_mw = (gpu.energy_j(t_ns) - gpu.energy_j(t_ns - window_ns)) / sensors.average_s * 1e3
-    power_noise = 1 + noise.gauss(0, sensors.power_noise_pct / 100) if now.sharers else 1.0
     return (
         held.pstate,
         held.nvml_clock_mhz + wobble_mhz,
         held.mem_clock_mhz,
-        round(now.power_w * 1e3 * power_noise),
-        round(average_mw) if sensors.average_s is not None else math.nan,
+        round(now.power_w * 1e3 * (1 + power_noise_pct / 100)),
+        _average_mw(gpu, t_ns),
         temperature_c,
         temperature_c + _MEMORY_WARMER_C if sensors.memory_temperature else math.nan,
         held.event_reasons,
+        _utilization_pct(gpu, t_ns),
         held.pcie_gen,
     )
 
 
-def _wobbles(held: Segment) -> bool:
-    """A clock that a governor holds down goes up and down by a step."""
-    return held.sharers > 0 and held.event_reasons > 0
+def _average_mw(gpu: Gpu, t_ns: int) -> float:
+    window_s = gpu.profile.sensors.average_s
+    if window_s is None:
+        return math.nan
+    return round((gpu.energy_j(t_ns) - gpu.energy_j(t_ns - round(window_s * 1e9))) / window_s * 1e3)
 
 
 def _utilization_pct(gpu: Gpu, t_ns: int) -> float:
@@ -174,8 +172,7 @@ def _hold_driver(gpu: Gpu, entry: Entry, clock: Clock, sleep: Sleep) -> None:
     entry.open(CLIENT, t_ns)
     if gpu.profile.persistence or gpu.profile.driver_load_s == 0:
         return
-    gpu.at(t_ns)
-    since_ns = gpu.state.held_since_ns
+    since_ns = gpu.at(t_ns).state.held_since_ns
     loaded_ns = (t_ns if since_ns is None else since_ns) + round(gpu.profile.driver_load_s * 1e9)
     sleep(max(loaded_ns - t_ns, 0) * 1e-9)
 
@@ -203,8 +200,8 @@ def counters_us(
 
 
 def _counters_us(gpu: Gpu, t_ns: int) -> dict[str, int]:
-    state, held = gpu.state, gpu.past(t_ns)
-    since_ns = t_ns - state.t_ns
+    held = gpu.past(t_ns)
+    state, since_ns = held.state, t_ns - held.state.t_ns
     counted = {0x4: state.capped_ns, 0x10: 0, 0x20: state.hot_ns, 0x40: 0, 0x80: 0}
     return {
         EVENT_REASONS[bit]: (ns + (since_ns if held.event_reasons & bit else 0)) // 1000 for bit, ns in counted.items()
@@ -229,33 +226,33 @@ def machine_state(
 
 def _gpu_state(gpu: Gpu, t_ns: int) -> GpuState:
     profile, top = gpu.profile, gpu.profile.ladder[-1]
-    pstate, sm_mhz, mem_mhz, power_mw, _, temperature_c, _, reasons, pcie_gen = _readings(gpu, t_ns)
-    users = sorted({span.entry.pid or 0 for span in gpu.state.active if span.kind == CONTEXT})
+    told = dict(zip(list(SAMPLE_FIELDS)[2:], _readings(gpu, t_ns), strict=True))
+    contexts = [span for span in gpu.past(t_ns).state.active if span.kind == CONTEXT]
     return GpuState(
         index=0,
         name=f"Simulated {profile.gpu}",
         persistence_mode="on" if profile.persistence else "off",
-        pstate=int(pstate),
-        sm_clock_mhz=sm_mhz,
+        pstate=int(told["pstate"]),
+        sm_clock_mhz=told["sm_clock_mhz"],
         sm_clock_max_mhz=profile.sm_clock_max_mhz,
-        mem_clock_mhz=mem_mhz,
+        mem_clock_mhz=told["mem_clock_mhz"],
         mem_clock_max_mhz=profile.mem_clock_max_mhz,
-        power_w=power_mw / 1e3,
+        power_w=told["power_mw"] / 1e3,
         power_limit_w=profile.power_limit_w,
         power_limit_default_w=profile.power_limit_w,
-        temperature_c=temperature_c,
-        utilization_pct=_utilization_pct(gpu, t_ns),
+        temperature_c=told["temperature_c"],
+        utilization_pct=told["gpu_util_pct"],
         memory_total_mib=profile.memory_mib,
         compute_mode="Default",
         display_active=profile.display,
-        event_reasons=event_reason_names(int(reasons)),
+        event_reasons=event_reason_names(int(told["event_reasons"])),
         event_reason_counters_us=_counters_us(gpu, t_ns),
-        pcie_gen=int(pcie_gen),
+        pcie_gen=int(told["pcie_gen"]),
         pcie_gen_max=top.pcie_gen,
         pcie_width=16,
         pcie_width_max=16,
         compute_capability=profile.compute_capability,
-        processes=tuple(GpuProcess(pid=pid or None, name="gpuwarm (simulated)", kind="C") for pid in users),
+        processes=tuple(GpuProcess(pid=span.pid, name="simulated engine", kind="C") for span in contexts),
     )
 
 
@@ -288,8 +285,7 @@ def cold_start(
     for step in profile.cold_start:
         if step.name == "driver_init":
             _hold_driver(gpu, entry, clock, sleep)
-        gpu.at(clock())
-        beside = gpu.count(CONTEXT) > 0
+        beside = gpu.at(clock()).state.count(CONTEXT) > 0
         if step.name == "context":
             entry.open(CONTEXT, clock())
         sleep(_step_s(step, eager=eager, beside=beside) * (1 + noise.gauss(0, profile.cold_noise_pct / 100)))
@@ -381,17 +377,17 @@ class Engine:
         self.entry.busy(copy_ns, begin_ns + 1, self.load)
         while True:
             held = self.gpu.at(t_ns)
-            whole_ns = self._latency_ns(held) * factor * held.sharers + extra_ns
+            whole_ns = self._latency_ns(held) * factor * held.state.count(BUSY) + extra_ns
             end_ns = t_ns + max(round(left * whole_ns), 1)
             self.entry.busy(copy_ns, end_ns, self.load)
-            until_ns = min(end_ns, max(self.gpu.change_ns, t_ns + 1))
+            until_ns = min(end_ns, max(held.changes_ns, t_ns + 1))
             cycles += (until_ns - t_ns) * held.sm_clock_mhz
             if until_ns == end_ns:
                 return float(end_ns - begin_ns), cycles / (end_ns - begin_ns)
             left -= (until_ns - t_ns) / whole_ns
             t_ns = until_ns
 
-    def _latency_ns(self, held: Segment) -> float:
+    def _latency_ns(self, held: Held) -> float:
         memory_slower = self.gpu.profile.ladder[-1].mem_clock_mhz / held.mem_clock_mhz
         return self.workload.sm_kcycles * 1e6 / held.sm_clock_mhz + self.workload.memory_us * 1e3 * memory_slower
 

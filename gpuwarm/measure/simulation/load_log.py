@@ -1,13 +1,15 @@
 """Who loads a simulated GPU, and when: the one input of its state, shared by processes through a folder.
 
 Every process that touches the GPU leaves its own file of spans, so that nothing has to be sent to anybody and any
-process can work out the state for itself. A process that was killed closed nothing: its lock on its file is gone, and
-the first to see that writes down when.
+process can work out the state for itself. A process that ends, ends its entry; one that was killed could not, but its
+lock on its file is gone, and the first to see that writes down when.
 """
 
+import atexit
 import fcntl
 import os
 import struct
+import time
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -30,6 +32,22 @@ _ROW = struct.Struct("<" + "".join(SPAN_FIELDS.values()))
 _numbers = count()
 
 SpanRow = tuple[int, int, int, int]
+
+
+@dataclass(eq=False)
+class Span:
+    """Something a process has or does from begin to end: a client, a context, or work."""
+
+    kind: int
+    begin_ns: int
+    end_ns: int
+    load: int
+    pid: int | None
+
+    @property
+    def gone_ns(self) -> int:
+        """When the GPU notices its end."""
+        return self.end_ns + MERGED_NS if self.kind == BUSY else self.end_ns
 
 
 @dataclass
@@ -69,6 +87,11 @@ class Entry:
             self.writer.close()
             os.close(self.file)
 
+    def leave(self) -> None:
+        """End now, if that is still to do."""
+        if self.ended_ns is None:
+            self.end(time.monotonic_ns())
+
     def _append(self, row: SpanRow) -> None:
         self.rows.append(row)
         if self.writer is not None:
@@ -100,6 +123,7 @@ class LoadLog:
             hidden.rename(self._folder / name)
             entry = Entry(os.getpid(), writer=writer, file=file)
             self._others[name] = entry
+            atexit.register(entry.leave)
         self.entries.append(entry)
         return entry
 

@@ -6,7 +6,7 @@
 from dataclasses import dataclass
 from math import inf
 
-SW_POWER_CAP, SW_THERMAL = 0x4, 0x20  # NVML's event-reason bits
+GPU_IDLE, SW_POWER_CAP, SW_THERMAL = 0x1, 0x4, 0x20  # NVML's event-reason bits
 
 
 @dataclass(frozen=True)
