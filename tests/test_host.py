@@ -239,17 +239,3 @@ def test_runtimes_are_found_without_importing_them(tmp_path: Path):
     seen = read(tmp_path)
     assert seen.runtimes == ("tensorrt_lean",)
     assert seen.packages == {"tensorrt-lean-cu13-bindings": "10.16.1"}
-
-
-@pytest.mark.parametrize(
-    ("path", "content", "expected"),
-    [
-        ("proc/sys/kernel/osrelease", "5.15.153.1-microsoft-standard-WSL2\n", "wsl2"),
-        ("proc/device-tree/compatible", "nvidia,p3768-0000\0nvidia,tegra234\0", "jetson"),
-        ("etc/nv_tegra_release", "# R36 (release)\n", "jetson"),
-        ("proc/sys/kernel/osrelease", "6.8.0-45-generic\n", "linux"),
-    ],
-)
-def test_platforms_are_told_apart(tmp_path: Path, path: str, content: str, expected: str):
-    put(tmp_path, path, content)
-    assert host.platform(tmp_path) == expected

@@ -3,14 +3,13 @@
 import importlib.machinery
 import importlib.metadata
 import os
-import platform as running
 import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from gpuwarm.machine import CudaCache, DeviceHolder, GpuNode, HostState, Platform
+from gpuwarm.machine import CudaCache, DeviceHolder, GpuNode, HostState
 from gpuwarm.measure import persistenced
 
 # Variables that change how CUDA starts. Others are left alone: NVIDIA_API_KEY and its like are secrets.
@@ -78,16 +77,6 @@ def read(
         runtimes=tuple(name for name in _RUNTIMES if importlib.machinery.PathFinder.find_spec(name, paths)),
         packages=_packages(paths),
     )
-
-
-def platform(root: Path = Path("/")) -> Platform:
-    """Which of the systems that gpuwarm tells apart this is."""
-    if "microsoft" in (_text(root / "proc/sys/kernel/osrelease") or "").lower():
-        return "wsl2"
-    board = _text(root / "proc/device-tree/compatible") or ""
-    if "nvidia,tegra" in board or (root / "etc/nv_tegra_release").exists():
-        return "jetson"
-    return "linux" if running.system() == "Linux" else "unknown"
 
 
 def _text(path: Path) -> str | None:
