@@ -13,6 +13,7 @@ from gpuwarm.errors import GpuwarmError
 EXIT_INTERRUPTED = 128 + signal.SIGINT
 COMMANDS: tuple[str, ...] = (
     "analyze",
+    "plot",
 )  # modules of this folder, each registers its command; the order is that of --help
 app = typer.Typer(
     help="Why a GPU's first inferences are slow, how long to warm up, and whether a machine is set up right.",

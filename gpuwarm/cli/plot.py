@@ -1,0 +1,64 @@
+"""`gpuwarm plot`."""
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gpuwarm.cli import app
+from gpuwarm.cli.answering import Tolerance
+
+
+class Kind(str, Enum):
+    """What a figure is written as."""
+
+    png = "png"
+    svg = "svg"
+
+
+class Name(str, Enum):
+    """The figures there are."""
+
+    timeline = "timeline"
+    latency_by_state = "latency_by_state"
+    cold_start = "cold_start"
+    bias = "bias"
+
+
+@app.command()
+def plot(
+    recording: Annotated[Path, typer.Argument(help="A recording made by `gpuwarm run`.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the figures.")] = Path(),
+    kind: Annotated[Kind, typer.Option("--format", help="Picture format.")] = Kind.png,
+    figure: Annotated[
+        list[Name] | None, typer.Option(help="Only this figure; may be repeated. Left out: all there is data for.")
+    ] = None,
+    start: Annotated[
+        int | None, typer.Option(min=1, help="Start shown by the timeline; left out: the longest to warm up.")
+    ] = None,
+    tolerance: Tolerance = 1.0,
+) -> None:
+    """Draw latency beside GPU state, latency by state, cold starts, and the bias that a warm-up leaves."""
+    from gpuwarm.analysis import advice
+    from gpuwarm.cli.analyze import recording_of
+    from gpuwarm.cli.files import write
+    from gpuwarm.errors import InputError
+    from gpuwarm.show import plot as figures
+    from gpuwarm.show.plot.look import NothingToShowError
+
+    loaded = recording_of(recording)
+    answer = advice.of(loaded, tolerance=tolerance / 100, source=str(recording))
+    number = None if start is None else start - 1
+    written = []
+    for name in figure or Name:
+        try:
+            drawn = figures.draw(name.value, loaded, answer, start=number)
+        except NothingToShowError as nothing:
+            typer.echo(f"gpuwarm: no {name.value}: {nothing}", err=True)
+            continue
+        written.append(output / f"{recording.stem}-{name.value}.{kind.value}")
+        write(written[-1], figures.encoded(drawn, kind.value))
+        typer.echo(written[-1])
+    if not written:
+        raise InputError(f"{recording} holds nothing to draw: measure with `gpuwarm run`")

@@ -1,0 +1,47 @@
+"""Draw a recording and its advice: the only folder that knows matplotlib."""
+
+import io
+from collections.abc import Callable
+from typing import Literal
+
+from matplotlib.figure import Figure
+
+from gpuwarm.analysis.advice import Advice
+from gpuwarm.errors import InputError
+from gpuwarm.recording import Recording
+from gpuwarm.show.plot.bias import bias
+from gpuwarm.show.plot.cold_start import cold_start
+from gpuwarm.show.plot.latency_by_state import latency_by_state
+from gpuwarm.show.plot.look import look
+from gpuwarm.show.plot.timeline import timeline
+
+DPI = 144  # twice the pixels that a figure takes at its size on a common screen
+TIMELINE = "timeline"
+FIGURES: dict[str, Callable[[Recording, Advice], Figure]] = {
+    TIMELINE: timeline,
+    "latency_by_state": latency_by_state,
+    "cold_start": cold_start,
+    "bias": bias,
+}
+
+
+def draw(name: str, recording: Recording, advice: Advice, *, start: int | None = None) -> Figure:
+    """The figure of that name, one of FIGURES; `start`, from 0, is the one a timeline shows.
+
+    Raises:
+        NothingToShowError: the recording lacks what this figure shows.
+        InputError: no such figure or start.
+    """
+    if name not in FIGURES:
+        raise InputError(f"there is no figure {name!r}: choose {', '.join(FIGURES)}")
+    with look():
+        return timeline(recording, advice, start=start) if name == TIMELINE else FIGURES[name](recording, advice)
+
+
+def encoded(figure: Figure, kind: Literal["png", "svg"]) -> bytes:
+    """A figure as the content of a file; the same recording gives the same bytes."""
+    buffer = io.BytesIO()
+    unstamped = {"svg": {"Date": None}, "png": {"Software": None}}
+    with look():
+        figure.savefig(buffer, format=kind, dpi=DPI, metadata=unstamped[kind])
+    return buffer.getvalue()

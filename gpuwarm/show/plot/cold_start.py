@@ -1,0 +1,93 @@
+"""Where a cold start's time goes: its steps one below the other, each start a bar in every step."""
+
+from itertools import pairwise
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from gpuwarm.analysis.advice import Advice
+from gpuwarm.analysis.causes import ColdPhase, ColdStart
+from gpuwarm.analysis.words import count, duration
+from gpuwarm.metadata import Start
+from gpuwarm.recording import Recording
+from gpuwarm.show.plot.look import (
+    AXIS_IN,
+    BLUE,
+    HEADER_IN,
+    MUTED,
+    ORANGE,
+    WIDTH_IN,
+    NothingToShowError,
+    Style,
+    headed,
+    placed,
+)
+
+LEFT_IN, RIGHT_IN = 1.7, 3.0
+STEP_IN = 0.36
+HEAD_IN = 0.2  # over the column of numbers
+
+
+def cold_start(recording: Recording, advice: Advice) -> Figure:
+    """The steps from process start to the first result over all starts.
+
+    Raises:
+        NothingToShowError: the steps of no start were recorded.
+    """
+    cold = advice.cold_start
+    if cold is None or not cold.phases:
+        raise NothingToShowError(
+            "the steps of no cold start were recorded, so they cannot be shown: `gpuwarm run` records them"
+        )
+    steps_in = STEP_IN * len(cold.phases)
+    figure = headed(HEADER_IN + HEAD_IN + steps_in + AXIS_IN, recording, advice, _subtitle(cold, advice))
+    width_in = WIDTH_IN - LEFT_IN - RIGHT_IN
+    axes = placed(figure, left_in=LEFT_IN, bottom_in=AXIS_IN, width_in=width_in, height_in=steps_in)
+    axes.grid(visible=True, axis="x")
+    rows = {phase.name: row for row, phase in enumerate(cold.phases)}
+    starts = [start for start in recording.meta.starts if start.marks]
+    for number, start in enumerate(starts):
+        _draw_start(axes, start, rows, lane=(number / len(starts), 1 / len(starts)))
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_yticks(range(len(rows)), [name.replace("_", " ") for name in rows])
+    axes.tick_params(axis="y", length=0)
+    axes.set_xlim(left=0)
+    axes.set_xlabel("time since the process started (ms)")
+    _write_numbers(axes, cold.phases)
+    kinds = {label: handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    if len(kinds) > 1:
+        axes.legend(kinds.values(), kinds.keys(), loc="lower left", borderaxespad=1.0)
+    return figure
+
+
+def _subtitle(cold: ColdStart, advice: Advice) -> str:
+    known = (("first inference", cold.first_ms), ("second", cold.second_ms))
+    latencies = [f"{name} {duration(value)}" for name, value in known if value is not None]
+    steady = [f"steady {duration(advice.steady.median_ms)}"] if advice.steady else []
+    total = f"{duration(cold.total_ms)} to the first result, " if cold.total_ms is not None else ""
+    return f"Cold start: {total}{count(cold.starts, 'start')}; {', '.join([*latencies, *steady])}"
+
+
+def _draw_start(axes: Axes, start: Start, rows: dict[str, int], *, lane: tuple[float, float]) -> None:
+    """A bar in every step's row, in that row's lane that begins at and is as high as these shares of it."""
+    marks = sorted(start.marks, key=lambda mark: mark.t_ns)
+    colour, label = (BLUE, "sampled") if start.sampled else (ORANGE, "no NVML client of ours alive")
+    style: Style = {"facecolor": colour, "edgecolor": colour, "linewidth": 0.6}
+    for before, after in pairwise(marks):
+        if after.name in rows:
+            begin_ms, length_ms = (before.t_ns - marks[0].t_ns) * 1e-6, (after.t_ns - before.t_ns) * 1e-6
+            bottom = rows[after.name] - 0.4 + 0.8 * lane[0]
+            axes.broken_barh([(begin_ms, length_ms)], (bottom, 0.8 * 0.8 * lane[1]), label=label, **style)
+
+
+def _write_numbers(axes: Axes, phases: tuple[ColdPhase, ...]) -> None:
+    place: Style = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "va": "center", "size": 8}
+    apart = "; without sampling" if any(phase.unsampled_ms is not None for phase in phases) else ""
+    axes.annotate(f"median (range over the starts), share{apart}", (1, -0.5), (8, 7), color=MUTED, **place)
+    for row, phase in enumerate(phases):
+        spread = ""
+        if phase.interval_ms:
+            spread = f" ({' to '.join(duration(bound) for bound in phase.interval_ms)})"
+        apart = "" if phase.unsampled_ms is None else f"; {duration(phase.unsampled_ms)} without"
+        said = f"{duration(phase.median_ms)}{spread}, {phase.share_pct:.0f} %{apart}"
+        axes.annotate(said, (1, row), (8, 0), **place)

@@ -1,0 +1,389 @@
+"""One start on one time axis: latency, and the state the GPU was in."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap, LogNorm, to_rgba
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from gpuwarm.analysis.advice import Advice
+from gpuwarm.analysis.steady import stretches
+from gpuwarm.analysis.words import count, duration, number
+from gpuwarm.errors import InputError
+from gpuwarm.machine import EVENT_REASONS
+from gpuwarm.recording import Floats, Recording, Rows
+from gpuwarm.show import reduce
+from gpuwarm.show.plot import latency
+from gpuwarm.show.plot.latency import Bounds, Latency, known
+from gpuwarm.show.plot.look import (
+    AXIS_IN,
+    BLUE,
+    DASHED,
+    FAINT,
+    GREEN,
+    HALO,
+    HEADER_IN,
+    INK,
+    LEGEND_IN,
+    MUTED,
+    ON_COLOUR,
+    ORANGE,
+    PURPLE,
+    SKY,
+    VECTORS_MAX,
+    VERMILLION,
+    WIDTH_IN,
+    NothingToShowError,
+    Style,
+    headed,
+    legend,
+    placed,
+)
+from gpuwarm.show.reduce import Span, StartView
+
+LEFT_IN = 1.25
+ROW_GAP_IN, COLUMN_GAP_IN, COLUMN_TITLE_IN = 0.14, 0.2, 0.2
+LANE_IN = 0.24
+MAX_MS_AXIS_S = 2.0  # a longer stretch of time is labelled in seconds
+MIN_ENLARGED_SHARE, MAX_ENLARGED_SHARE = 0.02, 0.25  # of a start; more is seen well enough in the whole
+COLUMNS = 400  # stretches of time that a panel is reduced to; about two pixels each
+MEDIAN_COLUMNS = 4  # of those, that one median is taken over
+MARKERS = 40  # on a line that must be told from another without its colour
+DENSITY_ROWS = 110
+DOTS_MAX = 2500  # more dots than that overlap, so their density is drawn
+FAINTEST = 0.3  # opacity of a cell that holds one inference: an outlier stays visible
+PSTATE = "P-state"
+
+
+@dataclass(frozen=True)
+class _Window:
+    """The stretch of a start that one column of panels shows."""
+
+    begin_s: float
+    end_s: float
+
+    def edges(self) -> Floats:
+        return np.linspace(self.begin_s, self.end_s, COLUMNS + 1)
+
+    def length_s(self) -> float:
+        return self.end_s - self.begin_s
+
+    def in_ms(self) -> bool:
+        return self.length_s() < MAX_MS_AXIS_S
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A vertical line through all panels."""
+
+    at_s: float
+    label: str
+    style: str | tuple[int, tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class _Panel:
+    """One row of the figure."""
+
+    label: str
+    height_in: float
+    draw: Callable[[Axes, _Window], None]
+
+
+def timeline(recording: Recording, advice: Advice, *, start: int | None = None) -> Figure:
+    """Latency and GPU state of one start, by default the longest to warm up.
+
+    Where warm-up is short beside the run, its beginning is enlarged in a column of its own.
+
+    Raises:
+        NothingToShowError: neither iterations nor samples.
+        InputError: no such start.
+    """
+    numbers = reduce.start_numbers(recording)
+    number = _deciding(advice, numbers) if start is None else start
+    if number not in numbers:
+        raise InputError(
+            f"no inference of a start {number + 1}: choose one of {', '.join(str(n + 1) for n in numbers)}"
+        )
+    view = reduce.start_view(recording, number)
+    if not len(view.iterations) and not len(view.samples):
+        raise NothingToShowError("neither inferences nor samples were recorded, so there is no timeline: measure again")
+    lines = _warmup_lines(recording, view, advice)
+    windows = _windows(view, lines)
+    panels = _panels(view, advice, windows)
+    top_in = HEADER_IN + (COLUMN_TITLE_IN if len(windows) > 1 else 0.0)
+    height_in = top_in + sum(panel.height_in + ROW_GAP_IN for panel in panels) - ROW_GAP_IN + AXIS_IN
+    figure = headed(height_in, recording, advice, _subtitle(view, len(recording.meta.starts), advice))
+    bottoms_in = height_in - top_in + ROW_GAP_IN - np.cumsum([panel.height_in + ROW_GAP_IN for panel in panels])
+    rows = [_row(figure, panel, windows, bottom_in=at) for panel, at in zip(panels, bottoms_in, strict=True)]
+    for row in rows:
+        for axes, window in zip(row, windows, strict=True):
+            _draw_time(axes, view, windows, window)
+            for line in lines:
+                label = line.label if row is rows[0] else None
+                axes.axvline(line.at_s, color=INK, linewidth=1.1, linestyle=line.style, zorder=4, label=label)
+        legend(row)
+    _name_times(rows, windows)
+    return figure
+
+
+def _deciding(advice: Advice, numbers: Sequence[int]) -> int:
+    """The start that decided the warm-up; the first where none did."""
+    longest = advice.warmup.longest_start
+    return longest if longest is not None and longest in numbers else numbers[0]
+
+
+def _subtitle(view: StartView, starts: int, advice: Advice) -> str:
+    which = ""
+    if starts > 1:
+        longest = " (the longest to warm up)" if view.number == advice.warmup.longest_start else ""
+        which = f"start {view.number + 1} of {starts}{longest}, "
+    return f"Latency and GPU state: {which}{count(len(view.iterations), 'inference')}; behaviour: {advice.behaviour}"
+
+
+def _warmup_lines(recording: Recording, view: StartView, advice: Advice) -> list[_Line]:
+    """Where warm-up ends and where the recommendation would; both count inference without the pauses of this start."""
+    whose = "" if advice.warmup.longest_start in (None, view.number) else ", longest"
+    times = (
+        (advice.warmup.time_ms, f"warm-up ends{whose}", "-"),
+        (advice.warmup.recommended_ms, "recommended", DASHED),
+    )
+    lines = []
+    for stretch in (each for each in stretches(recording) if each.start == view.number):
+        begins_s = (recording.iterations["t_ns"][stretch.rows] - view.zero_ns) * 1e-9
+        for time_ms, label, style in times:
+            if time_ms is not None and time_ms <= stretch.elapsed_ms[-1]:
+                at_s = float(np.interp(time_ms, stretch.elapsed_ms, begins_s))
+                lines.append(_Line(at_s, f"{label}: {duration(time_ms)}", style))
+    return lines
+
+
+def _windows(view: StartView, lines: Sequence[_Line]) -> list[_Window]:
+    """The whole start, and before it its beginning where the end of warm-up would be hard to see in the whole."""
+    end_s = float(view.iteration_s.max() if len(view.iterations) else view.sample_s[-1])
+    begin_s = view.process_start_s if view.process_start_s is not None else 0.0
+    pad_s = 0.02 * (end_s - begin_s) or 1e-3
+    whole = _Window(begin_s - pad_s, end_s + pad_s)
+    if not lines:
+        return [whole]
+    usual_s = float(np.median(np.diff(view.iteration_s))) if len(view.iterations) > 1 else 0.0
+    length_s = max(4 * lines[0].at_s, 1.3 * lines[-1].at_s, 50 * usual_s, MIN_ENLARGED_SHARE * end_s)
+    if length_s > MAX_ENLARGED_SHARE * whole.length_s():
+        return [whole]
+    return [_Window(-0.06 * length_s, length_s), whole]
+
+
+def _row(figure: Figure, panel: _Panel, windows: Sequence[_Window], *, bottom_in: float) -> list[Axes]:
+    """One axes a window, side by side, with the first one's vertical axis."""
+    width_in = (WIDTH_IN - LEFT_IN - LEGEND_IN - COLUMN_GAP_IN * (len(windows) - 1)) / len(windows)
+    row: list[Axes] = []
+    for column, window in enumerate(windows):
+        left_in = LEFT_IN + column * (width_in + COLUMN_GAP_IN)
+        axes = placed(figure, left_in=left_in, bottom_in=bottom_in, width_in=width_in, height_in=panel.height_in)
+        if row:
+            axes.sharey(row[0])
+        axes.grid(visible=True)
+        panel.draw(axes, window)
+        axes.set_xlim(window.begin_s, window.end_s)
+        axes.tick_params(labelleft=column == 0)
+        row.append(axes)
+    row[0].set_ylabel(panel.label, va="center")
+    row[0].yaxis.set_label_coords(-0.75 / width_in, 0.5)
+    return row
+
+
+def _draw_time(axes: Axes, view: StartView, windows: Sequence[_Window], window: _Window) -> None:
+    """Shade the cold start and, in the whole, the part that is enlarged."""
+    if view.process_start_s is not None:
+        axes.axvspan(view.process_start_s, 0.0, color=FAINT, alpha=0.45, linewidth=0, zorder=0)
+    if window is not windows[0]:
+        axes.axvspan(windows[0].begin_s, windows[0].end_s, color=SKY, alpha=0.2, linewidth=0, zorder=0)
+    factor = 1e3 if window.in_ms() else 1.0
+    axes.xaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 2.5, 5, 10]))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: f"{seconds * factor:.6g}"))
+
+
+def _name_times(rows: Sequence[Sequence[Axes]], windows: Sequence[_Window]) -> None:
+    for row in rows[:-1]:
+        for axes in row:
+            axes.tick_params(labelbottom=False)
+    for axes, window in zip(rows[-1], windows, strict=True):
+        axes.set_xlabel(f"time since the first inference began ({'ms' if window.in_ms() else 's'})")
+    if len(windows) > 1:
+        for axes, title in zip(rows[0], ("the beginning", "the whole start (its beginning shaded)"), strict=True):
+            axes.set_title(title)
+
+
+def _panels(view: StartView, advice: Advice, windows: Sequence[_Window]) -> list[_Panel]:
+    """A row for everything that was recorded."""
+    limit_w = advice.gpu.power_limit_w if advice.gpu else None
+    lanes = _lanes(view.samples)
+    rows = [
+        _Panel("SM clock\n(MHz)", 1.5, partial(_draw_sm_clock, view)),
+        _Panel("memory\nclock (MHz)", 0.75, partial(_draw_memory_clock, view)),
+        _Panel("power (W)", 1.1, partial(_draw_power, view, limit_w)),
+        _Panel("temp.\n(°C)", 0.75, partial(_draw_temperature, view)),
+        _Panel("", LANE_IN * len(lanes) + 0.06, partial(_draw_lanes, view, lanes)),
+    ]
+    samples = view.samples
+    recorded = [
+        known(view.iterations, "sm_clock_mhz") or known(samples, "sm_clock_mhz"),
+        known(samples, "mem_clock_mhz"),
+        known(samples, "power_mw") or known(samples, "power_average_mw"),
+        known(samples, "temperature_c"),
+        bool(lanes),
+    ]
+    shown = [row for row, there in zip(rows, recorded, strict=True) if there]
+    return [_latency_panel(view, advice, windows), *shown] if len(view.iterations) or not shown else shown
+
+
+def _latency_panel(view: StartView, advice: Advice, windows: Sequence[_Window]) -> _Panel:
+    shown = latency.latency(view.iterations, advice)
+    label = f"{shown.name.replace(' to ', ' to' + chr(10))} ({shown.unit})"
+    return _Panel(label, 2.4, partial(_draw_latency, view, shown, _bounds(view, shown, windows)))
+
+
+def _bounds(view: StartView, shown: Latency, windows: Sequence[_Window]) -> Bounds:
+    """Bounds that hold nearly all latencies and nearly every median that is drawn."""
+    values = shown.values[np.isfinite(shown.values)]
+    if not values.size:
+        return latency.bounds(0.0, 1.0, 1.0)
+    low, high = np.quantile(values, [0.002, 0.995])
+    for window in windows:
+        for series in (shown.values, shown.other_values):
+            medians = reduce.bins(view.iteration_s, series, window.edges()[::MEDIAN_COLUMNS]).median
+            if medians.size:
+                low, high = min(low, np.nanquantile(medians, 0.02)), max(high, np.nanquantile(medians, 0.98))
+    return latency.bounds(float(low), float(high), float(values.max()))
+
+
+def _draw_latency(view: StartView, shown: Latency, bounds: Bounds, axes: Axes, window: _Window) -> None:
+    latency.set_axis(axes, bounds)
+    inside = (view.iteration_s >= window.begin_s) & (view.iteration_s <= window.end_s) & np.isfinite(shown.values)
+    seconds, values = view.iteration_s[inside], shown.values[inside]
+    if len(values) <= DOTS_MAX:
+        style: Style = {"color": BLUE, "markersize": 2.4, "markeredgewidth": 0, "alpha": 0.6}
+        axes.plot(seconds, values, "o", rasterized=len(values) > VECTORS_MAX, label="one inference", **style)
+    else:
+        _density(axes, window, seconds, values, bounds)
+        axes.plot([], [], "s", color=BLUE, markersize=5, label="inferences (density)")
+    medians = reduce.bins(seconds, values, window.edges()[::MEDIAN_COLUMNS])
+    if len(values) > 2 * len(medians.middle_s):
+        axes.plot(medians.middle_s, medians.median, color=INK, linewidth=1.2, label="median")
+    other = reduce.bins(view.iteration_s, shown.other_values, window.edges()[::MEDIAN_COLUMNS])
+    if other.middle_s.size:
+        label = f"median, {shown.other}"
+        axes.plot(other.middle_s, other.median, color=VERMILLION, linewidth=1.2, linestyle="--", label=label)
+    above = values > bounds.high
+    if above.any():
+        latency.arrows(axes, seconds[above], bounds)
+        said = f"▲ {above.sum():,} above, up to {number(float(values.max()))} {shown.unit}"
+        place: Style = {"xycoords": "axes fraction", "textcoords": "offset points", "ha": "right", "va": "top"}
+        axes.annotate(said, (1, 1), (-2, -4), size=8, color=VERMILLION, path_effects=[HALO], **place)
+
+
+def _density(axes: Axes, window: _Window, seconds: Floats, values: Floats, bounds: Bounds) -> None:
+    """How many inferences lie where, as opacity on a logarithmic scale; what lies outside is drawn at the edge."""
+    x, y = window.edges(), bounds.edges(DENSITY_ROWS)
+    counts, _, _ = np.histogram2d(seconds, np.clip(values, y[0], y[-1]), bins=(x, y))
+    opacity = LinearSegmentedColormap.from_list("density", [to_rgba(BLUE, FAINTEST), to_rgba(BLUE, 1.0)])
+    filled = np.ma.masked_equal(counts.T, 0)
+    axes.pcolormesh(x, y, filled, cmap=opacity, norm=LogNorm(1, max(2, counts.max())), rasterized=True)
+
+
+def _draw_sm_clock(view: StartView, axes: Axes, window: _Window) -> None:
+    seen = reduce.bins(view.iteration_s, view.iterations["sm_clock_mhz"], window.edges())
+    if seen.middle_s.size:
+        axes.fill_between(seen.middle_s, seen.low, seen.high, color=GREEN, alpha=0.3, linewidth=0, rasterized=True)
+        every = max(1, len(seen.middle_s) // MARKERS)
+        style: Style = {"color": GREEN, "linewidth": 1.4, "marker": "o", "markersize": 3, "markevery": every}
+        axes.plot(seen.middle_s, seen.median, label="measured on the GPU", **style)
+    _draw_steps(axes, window, view, "sm_clock_mhz", {"label": "NVML", "color": ORANGE})
+    _from_zero(axes)
+
+
+def _draw_memory_clock(view: StartView, axes: Axes, window: _Window) -> None:
+    _draw_steps(axes, window, view, "mem_clock_mhz", {"label": "NVML", "color": PURPLE})
+    _from_zero(axes)
+
+
+def _draw_power(view: StartView, limit_w: float | None, axes: Axes, window: _Window) -> None:
+    _draw_steps(axes, window, view, "power_average_mw", {"label": "1 s average", "color": PURPLE, "linestyle": "--"})
+    _draw_steps(axes, window, view, "power_mw", {"label": "instant", "color": VERMILLION})
+    if limit_w is not None:
+        axes.axhline(limit_w, color=INK, linewidth=1, linestyle=":", label=f"limit {limit_w:.0f} W")
+    _from_zero(axes)
+
+
+def _draw_temperature(view: StartView, axes: Axes, window: _Window) -> None:
+    _draw_steps(axes, window, view, "temperature_c", {"label": "GPU", "color": VERMILLION})
+    axes.margins(y=0.3)
+    axes.yaxis.set_major_locator(MaxNLocator(3, integer=True))
+
+
+def _draw_steps(axes: Axes, window: _Window, view: StartView, column: str, style: Style) -> None:
+    """A reading as steps: NVML's value stands until the next one."""
+    values = view.samples[column] * (1e-3 if column.endswith("_mw") else 1.0)
+    kept = reduce.thinned(view.sample_s, values, np.concatenate([[-np.inf], window.edges(), [np.inf]]))
+    if kept.size:
+        axes.plot(view.sample_s[kept], values[kept], linewidth=1.3, drawstyle="steps-post", **style)
+
+
+def _from_zero(axes: Axes) -> None:
+    axes.set_ylim(0, max(1.0, axes.dataLim.y1) * 1.12)
+    axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
+
+
+def _lanes(samples: Rows) -> list[str]:
+    """The P-state, and every event reason that was ever set."""
+    bits = samples["event_reasons"][np.isfinite(samples["event_reasons"])].astype(np.int64)
+    ever = int(np.bitwise_or.reduce(bits)) if bits.size else 0
+    reasons = [name for bit, name in EVENT_REASONS.items() if ever & bit]
+    return [PSTATE, *reasons] if known(samples, "pstate") else reasons
+
+
+def _draw_lanes(view: StartView, lanes: Sequence[str], axes: Axes, window: _Window) -> None:
+    axes.grid(visible=False, axis="y")
+    axes.set_ylim(len(lanes) - 0.5, -0.5)
+    axes.set_yticks(range(len(lanes)), [_spoken(name) for name in lanes])
+    axes.tick_params(axis="y", length=0)
+    for lane, name in enumerate(lanes):
+        values = view.samples["pstate"] if name == PSTATE else _active(view.samples["event_reasons"], name)
+        for span in reduce.spans(view.sample_s, values, window.end_s):
+            if name == PSTATE:
+                _draw_pstate(axes, window, span, lane)
+            elif span.value:
+                colour = MUTED if name == "gpu_idle" else ORANGE
+                _draw_bar(axes, span, lane, colour)
+
+
+def _spoken(name: str) -> str:
+    """An event reason's name for people: `sw_power_cap` is SW power cap."""
+    return " ".join(word.upper() if word in {"sw", "hw", "gpu"} else word for word in name.split("_"))
+
+
+def _active(reasons: Floats, name: str) -> Floats:
+    """1 where the reason is set, 0 where it is not, NaN where that is not known."""
+    bit = next(bit for bit, each in EVENT_REASONS.items() if each == name)
+    set_ = np.nan_to_num(reasons).astype(np.int64) & bit != 0
+    return np.where(np.isfinite(reasons), set_, np.nan)
+
+
+def _draw_pstate(axes: Axes, window: _Window, span: Span, lane: int) -> None:
+    """The deeper the sleep, the paler."""
+    paleness = 0.85 * min(span.value, 12.0) / 12.0
+    colour = tuple(part + (1 - part) * paleness for part in to_rgba(GREEN)[:3])
+    _draw_bar(axes, span, lane, colour)
+    begin, end = max(span.begin_s, window.begin_s), min(span.end_s, window.end_s)
+    if end - begin > 0.04 * window.length_s():
+        place: Style = {"ha": "center", "va": "center"}
+        axes.text((begin + end) / 2, lane, f"P{span.value:.0f}", size=8, color=ON_COLOUR, **place)
+
+
+def _draw_bar(axes: Axes, span: Span, lane: int, colour: str | tuple[float, ...]) -> None:
+    style: Style = {"facecolor": colour, "edgecolor": colour, "linewidth": 0.5}
+    axes.broken_barh([(span.begin_s, span.end_s - span.begin_s)], (lane - 0.38, 0.76), **style)
