@@ -2,12 +2,15 @@
 
 import os
 import signal
+import sys
 import time
 
 import msgspec
 
 from gpuwarm.errors import EngineError
 from gpuwarm.measure import cuda
+from gpuwarm.measure.engine import Session, cold_start
+from gpuwarm.measure.seam import EngineSpec
 
 
 def double(spec_json: bytes) -> int:
@@ -55,3 +58,15 @@ def time_inferences(spec_json: bytes) -> list[tuple[float, ...]]:
     rows = [inference.infer() for _ in range(2)]
     inference.attach_clock()
     return rows + [inference.infer() for _ in range(20)]
+
+
+def start_without_asking_for_a_driver(spec_json: bytes) -> None:
+    """What gpuwarm never does: TensorRT 10 and 11 die of it on a machine without a driver."""
+    session = Session(msgspec.json.decode(spec_json, type=str), verbose=False)
+    session.start((), allow_host_code=False)
+
+
+def load_and_list_modules(spec_json: bytes) -> tuple[list[str], list[str]]:
+    """The steps of a cold start, and what was imported by its end."""
+    loading = cold_start(msgspec.json.decode(spec_json, type=EngineSpec))
+    return list(loading), sorted(sys.modules)

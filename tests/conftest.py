@@ -4,6 +4,7 @@ import functools
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Collection
 from pathlib import Path
 
@@ -70,3 +71,28 @@ def standin_cuda(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     library = folder / "libcuda.so.1"
     subprocess.run(["gcc", "-O1", "-Wall", "-Werror", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
     return {"LD_LIBRARY_PATH": os.pathsep.join([str(folder), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])])}
+
+
+@pytest.fixture(scope="session")
+def package_folder() -> Callable[[str], Path]:
+    """Find a package, such as rtx-1.7, that scripts/runtimes put into a folder of its own."""
+    root = Path(__file__).parent.parent / ".runtimes" / f"py{sys.version_info.major}.{sys.version_info.minor}"
+
+    def folder(name: str) -> Path:
+        if not (root / name).is_dir():
+            pytest.skip(f"needs {name}: run scripts/runtimes")
+        return root / name
+
+    return folder
+
+
+@pytest.fixture
+def standin_tensorrt(standin_cuda: dict[str, str], tmp_path: Path) -> dict[str, str]:
+    """The environment in which `tensorrt_lean` 8.6.0 is standin_tensorrt/tensorrt.py, and CUDA the stand-in."""
+    site = tmp_path / "site"
+    metadata = site / "tensorrt_lean-8.6.0.dist-info" / "METADATA"
+    metadata.parent.mkdir(parents=True)
+    metadata.write_text("Metadata-Version: 2.1\nName: tensorrt-lean\nVersion: 8.6.0\n")
+    shutil.copy(Path(__file__).parent / "standin_tensorrt" / "tensorrt.py", site / "tensorrt_lean.py")
+    here = str(Path(__file__).parent)
+    return {**standin_cuda, "PYTHONPATH": os.pathsep.join([str(site), here, *sys.path[1:]])}

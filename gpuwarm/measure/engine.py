@@ -19,7 +19,7 @@ import msgspec
 
 from gpuwarm.errors import DeviceError, EngineError
 from gpuwarm.measure import cuda
-from gpuwarm.measure.plan import installed_runtimes
+from gpuwarm.measure.plan import installed_runtimes, name_of
 from gpuwarm.measure.seam import ColdStart, EngineSpec, InputFile, Loaded
 from gpuwarm.metadata import Tensor
 
@@ -70,7 +70,7 @@ _CAUSES = (
         "it was built by TensorRT {1} and this is {0}: install that version, or build it again",
     ),
     (
-        r"created with TensorRT-RTX version (\S+), but the current runtime is TensorRT-RTX version (\S+)",
+        r"created with TensorRT-RTX version ([\d.]*\d), but the current runtime is TensorRT-RTX version ([\d.]*\d)",
         "it was built by TensorRT-RTX {0} and this is {1}: install that version, or build it again",
     ),
     (
@@ -188,11 +188,11 @@ def refuse_old_driver(module: str, cuda_version: str) -> None:
     Raises:
         DeviceError: it is older.
     """
-    for runtime in installed_runtimes():
-        needs = runtime.cuda_major
-        if runtime.module == module and needs is not None and int(cuda_version.split(".")[0]) < needs:
+    for installed in installed_runtimes():
+        needs = installed.cuda_major
+        if installed.module == module and needs is not None and int(cuda_version.split(".")[0]) < needs:
             raise DeviceError(
-                f"{runtime} was made for CUDA {needs} and this driver serves CUDA {cuda_version} at most: update the "
+                f"{installed} was made for CUDA {needs} and this driver serves CUDA {cuda_version} at most: update the "
                 "driver, or install TensorRT for an older CUDA (pip install 'gpuwarm[cu12]')"
             )
 
@@ -213,6 +213,7 @@ class Session:
                 f"{module} does not load ({error}): install its libraries too, not the bindings alone"
             ) from error
         self.version: str = self.trt.__version__
+        self.name = f"{name_of(module)} {self.version}"
         self.complaints: list[str] = []
         self.logger = self._logger(verbose=verbose)
         self.runtime: Any = None
@@ -241,12 +242,11 @@ class Session:
     def start(self, plugins: Sequence[str], *, allow_host_code: bool) -> None:
         """Make a runtime and load the plugins. Only with a driver: TensorRT 10 and 11 crash without one."""
         try:
-            runtime = self.trt.Runtime(self.logger)
+            self.runtime = self.trt.Runtime(self.logger)
         except (TypeError, RuntimeError) as error:  # "factory function returned nullptr"
-            raise DeviceError(f"TensorRT {self.version} does not start: {self._said()}") from error
-        runtime.engine_host_code_allowed = allow_host_code
-        self.load_plugins(plugins, runtime.get_plugin_registry())
-        self.runtime = runtime
+            raise DeviceError(f"{self.name} does not start: {self._said()}") from error
+        self.runtime.engine_host_code_allowed = allow_host_code
+        self.load_plugins(plugins, self.runtime.get_plugin_registry())
 
     def load_plugins(self, plugins: Sequence[str], registry: Any) -> None:
         """Make TensorRT's own plugins known where it has them, and those of these libraries.
@@ -273,10 +273,10 @@ class Session:
         try:
             content = path.read_bytes()
         except OSError as error:
-            raise EngineError(f"{path} cannot be read: {error.strerror}") from error
+            raise EngineError(f"{path} cannot be read ({error.strerror}): look at its path and permissions") from error
         self.engine = self.runtime.deserialize_cuda_engine(content)
         if self.engine is None:
-            raise EngineError(f"{path.name} does not load in TensorRT {self.version}: {self.why()}")
+            raise EngineError(f"{path.name} does not load in {self.name}: {self.why()}")
         if getattr(self.engine, "has_implicit_batch_dimension", False):  # 8.6 and 10 alone know the word
             raise EngineError(f"{path.name} has an implicit batch dimension: build it again from an ONNX model")
 
@@ -291,7 +291,7 @@ class Session:
             raise EngineError(f"--profile {profile}: the engine has {count} optimisation profile(s), counted from 0")
         self.context = self.engine.create_execution_context()
         if self.context is None:
-            raise EngineError(f"TensorRT {self.version} cannot run the engine on this GPU: {self.why()}")
+            raise EngineError(f"{self.name} cannot run the engine on this GPU: {self.why()}")
         if profile != 0:
             self.context.set_optimization_profile_async(profile, context.handle)
             context.synchronise()

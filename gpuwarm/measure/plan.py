@@ -22,7 +22,7 @@ _HEADER_BYTES = 28
 _MAGIC: dict[bytes, Literal["tensorrt", "tensorrt_rtx"]] = {b"ftrt": "tensorrt", b"vtrt": "tensorrt_rtx"}
 _VERSION_AT = 24
 
-_NAMES = {
+_NAMES: dict[str, str] = {
     "tensorrt": "TensorRT",
     "tensorrt_lean": "TensorRT's lean runtime",
     "tensorrt_dispatch": "TensorRT's dispatch runtime",
@@ -80,6 +80,11 @@ class ModelFile:
     built_by: str | None = None  # version; None: ONNX
 
 
+def name_of(module: str) -> str:
+    """What a TensorRT module is called."""
+    return _NAMES[module.removesuffix("_bindings")]
+
+
 def read_model(path: Path) -> ModelFile:
     """Tell an engine or ONNX model by its first bytes.
 
@@ -92,7 +97,7 @@ def read_model(path: Path) -> ModelFile:
     except FileNotFoundError as error:
         raise EngineError(f"{path} does not exist: give the path of a .plan, .engine or .onnx file") from error
     except OSError as error:
-        raise EngineError(f"{path} cannot be read: {error.strerror}") from error
+        raise EngineError(f"{path} cannot be read ({error.strerror}): look at its path and permissions") from error
     magic = _MAGIC.get(head[:4])
     if magic is not None and len(head) >= _HEADER_BYTES:
         return ModelFile(path, magic, ".".join(str(part) for part in head[_VERSION_AT:_HEADER_BYTES]))
@@ -203,11 +208,18 @@ def _parts(version: str) -> Version:
 
 
 def sha256(path: Path) -> str:
-    """The file's SHA-256, with that of external weights an ONNX model names."""
+    """The SHA-256 of a file and of the external weights that an ONNX model names.
+
+    Raises:
+        EngineError: it cannot be read.
+    """
     digest = hashlib.sha256()
-    for part in (path, *external_weights(path)):
-        for chunk in _chunks(part):
-            digest.update(chunk)
+    try:
+        for part in (path, *external_weights(path)):
+            for chunk in _chunks(part):
+                digest.update(chunk)
+    except OSError as error:
+        raise EngineError(f"{path} cannot be read ({error.strerror}): look at its path and permissions") from error
     return digest.hexdigest()
 
 
