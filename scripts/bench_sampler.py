@@ -57,6 +57,7 @@ def main() -> int:
     print(f"deadlines within 1 ms  {kept_pct:6.2f} %   bar {BAR_KEPT_PCT:g} %")
     print(f"CPU                    {cpu_pct:6.2f} %   of a core; bar under {BAR_CPU_PCT:g} %")
     print(f"one reading            {sampling.read_us_median:6.1f} us  median, {sampling.read_us_p99:.1f} us p99")
+    print(f"load average           {os.getloadavg()[0]:6.2f}     on {os.cpu_count()} CPUs; the bar needs a free one")
     print("the bar is met" if met else "the bar is missed")
     return 0 if met else 1
 

@@ -70,6 +70,7 @@ def test_a_sample_holds_what_nvml_says(standin_nvml: Standin):
     }
     assert t_ns > int(Path(environment["STANDIN_NVML_TIMELINE"] + ".epoch").read_text())
     assert 0 < read_ns < 1e9
+    assert "nvmlDeviceGetPowerUsage" not in calls(environment)  # its reading is there, by the name of what it is
 
 
 def test_what_is_not_supported_is_nan_and_is_not_asked_again(standin_nvml: Standin):
@@ -151,6 +152,28 @@ def test_a_slow_reading_stays_out_of_the_loop(standin_nvml: Standin):
     assert row["pcie_gen"] is None
     assert state["pcie_gen"] == 3
     assert row["pstate"] == 8  # without it a sample would not be worth having
+
+
+@pytest.mark.parametrize("code", [2, 26])  # invalid argument, deprecated
+def test_a_call_that_was_retired_has_a_stand_in(standin_nvml: Standin, code: int):
+    environment = standin_nvml(
+        "0 event_reasons=0x8\n"
+        f"error nvmlDeviceGetCurrentClocksEventReasons {code}\nerror nvmlDeviceGetTemperature {code}"
+    )
+    row, state = told(environment, "(lambda gpu: [sample(gpu), gpu.state()])(nvml.resolve('0'))")
+    assert row["event_reasons"] == 8
+    assert state["event_reasons"] == ["hw_slowdown"]
+    assert (row["temperature_c"], state["temperature_c"]) == (35, 35)
+
+
+def test_a_gpu_that_wants_a_reset_is_lost_too(standin_nvml: Standin):
+    answer = told(standin_nvml("0 sm_clock_mhz=error:16"), "nvml.resolve('0').read()")
+    assert answer["error"].startswith("GPU 0 (NVIDIA GeForce RTX 4090) is lost (GPU requires restart)")
+
+
+def test_where_every_gpu_is_lost_that_is_said(standin_nvml: Standin):
+    answer = told(standin_nvml("gpus 2\n0 lost=1"), "nvml.resolve('GPU-00000001')")
+    assert "is lost" in answer["error"]
 
 
 def test_a_lost_gpu_is_a_sentence(standin_nvml: Standin):

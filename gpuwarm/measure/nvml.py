@@ -248,9 +248,9 @@ class Gpu:
         codes = {name: code for name, (code, _) in zip(_FIELDS, self._field_values(_FIELDS.values()), strict=True)}
         fields = {_FIELDS[name]: place[name] for name, code in codes.items() if code not in _NEVER}
         power = self._power_usage_field()
-        usage = self._first_supported("power_usage_mw")
-        if usage is not None and power is not None and codes[power] in _NEVER:
-            calls.append((place[power], usage))
+        if power is not None and codes[power] in _NEVER:
+            usage = self._first_supported("power_usage_mw")
+            calls += [(place[power], usage)] if usage else []
         return tuple(calls), fields
 
     def _power_usage_field(self) -> str | None:

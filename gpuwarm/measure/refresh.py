@@ -24,7 +24,7 @@ PACING = SENSORS[:4]  # temperature and utilisation are slow by nature: how ofte
 MIN_SPACINGS = 10  # before anything is concluded; about 1 s under load on the usual 100 ms grid
 MAX_SPACINGS = 64
 SHORTEST_SHARE = 0.1  # of the spacings: below it are stalls of the sampling itself
-SATURATED = 1.25  # sampling periods: a sensor whose changes are mostly closer than this is new at every sample
+ALWAYS_NEW = 1.25  # sampling periods: the spacing below which most changes are of a sensor new at every sample
 GPU_IDLE = 0x1  # event reason
 
 
@@ -36,13 +36,7 @@ class Refresh:
         self.periods_ns: dict[str, float] = {}
         self._values = dict.fromkeys(SENSORS, math.nan)
         self._changed_ns: dict[str, float] = {}
-        self._spacings: dict[str, deque[float]] = {}
-        self.forget()
-
-    def forget(self) -> None:
-        """Start over with spacings, as when the sampling period changes; what was concluded stays."""
-        self._changed_ns.clear()
-        self._spacings = {name: deque(maxlen=MAX_SPACINGS) for name in SENSORS}
+        self._spacings: dict[str, deque[float]] = {name: deque(maxlen=MAX_SPACINGS) for name in SENSORS}
 
     def observe(self, row: SampleRow) -> None:
         """Take in the next sample."""
@@ -61,20 +55,21 @@ class Refresh:
                 self._changed_ns[name] = t_ns
 
     def conclude(self, sampling_period_ns: float) -> None:
-        """Judge the spacings so far; `periods_ns` then says what is known.
+        """Judge the latest spacings; `periods_ns` then says what is known.
 
-        A sensor that is new at every sample is renewed at least that often: its period is the sampling period. Else the
-        first judgement stays, as later ones are made on coarser samples.
+        The first judgement is the finest, as sampling gets coarser by it; only a sensor that then turns out to be new
+        at every sample is judged again. Its period is at most the sampling period, and is given as that.
         """
         for name, spacings in self._spacings.items():
             if len(spacings) < MIN_SPACINGS:
                 continue
             ordered = sorted(spacings)
-            saturated = ordered[len(ordered) // 2] < SATURATED * sampling_period_ns
-            if saturated or name not in self.periods_ns:
-                shortest = ordered[int(SHORTEST_SHARE * len(ordered))]
-                alike = [spacing for spacing in ordered if abs(spacing - shortest) <= sampling_period_ns]
-                self.periods_ns[name] = sum(alike) / len(alike)
+            shortest = ordered[int(SHORTEST_SHARE * len(ordered))]
+            alike = [spacing for spacing in ordered if abs(spacing - shortest) <= sampling_period_ns]
+            period_ns = sum(alike) / len(alike)
+            always_new = ordered[len(ordered) // 2] < ALWAYS_NEW * sampling_period_ns
+            if name not in self.periods_ns or (always_new and period_ns < self.periods_ns[name]):
+                self.periods_ns[name] = period_ns
 
     def shortest_ns(self) -> float | None:
         """The shortest refresh period among the sensors that a sampling period is chosen for; None: none is known."""

@@ -23,7 +23,6 @@ SHORTEST_PERIOD_NS = 5_000_000  # shorter costs more than it shows: the clock ra
 LONGEST_PERIOD_NS = 50_000_000
 MOST_READING_SHARE = 0.05  # of the time may go into reading, where one reading is slow
 RECENT_COSTS = 100  # readings that the cost of one is judged by
-WORTH_CHANGING = 0.1  # of the period; each change starts the watch on refresh periods anew
 DECIDE_EVERY_NS = 500_000_000
 KEPT_NS = 1_000_000  # a deadline is kept when its reading begins this soon after it; later it is left out
 P99 = 0.99
@@ -106,10 +105,7 @@ class Sampler:
         shortest_ns = self._refresh.shortest_ns()
         wanted_ns = self._period_ns if shortest_ns is None else round(shortest_ns / 2)
         affordable_ns = round(statistics.median(self._costs_ns[-RECENT_COSTS:]) / MOST_READING_SHARE)
-        period_ns = max(min(wanted_ns, LONGEST_PERIOD_NS), SHORTEST_PERIOD_NS, affordable_ns)
-        if abs(period_ns - self._period_ns) > WORTH_CHANGING * self._period_ns:
-            self._period_ns = period_ns
-            self._refresh.forget()
+        self._period_ns = max(min(wanted_ns, LONGEST_PERIOD_NS), SHORTEST_PERIOD_NS, affordable_ns)
 
     def _summary(self, *, cpu_share: float) -> Sampling:
         costs_us = sorted(cost_ns / 1e3 for cost_ns in self._costs_ns)
