@@ -50,11 +50,11 @@ def give(answers: Sequence["Advice"], *, as_json: bool, required: Require | None
 
 
 def _say(answers: Sequence["Advice"]) -> None:
-    from gpuwarm.show import text
+    from gpuwarm.show import terminal, text
 
     for number, answer in enumerate(answers):
         if number:
             typer.echo()
         if len(answers) > 1:
             typer.echo(f"{answer.source}:")
-        text.say(text.answer(answer))
+        terminal.say(text.answer(answer))

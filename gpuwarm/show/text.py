@@ -1,6 +1,5 @@
 """An answer laid out for a terminal of 80 columns; the words and numbers come from the analysis."""
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -15,11 +14,9 @@ from gpuwarm.analysis.limits import THROTTLING
 from gpuwarm.analysis.states import ClockState
 from gpuwarm.analysis.transitions import Transition
 from gpuwarm.analysis.words import count, duration, number, percent
+from gpuwarm.show.terminal import prose as _prose
+from gpuwarm.show.terminal import to_copy
 
-# Stands for a space where no line may break; rich breaks lines at no-break spaces, too.
-_GLUE = "\ue000"
-_UNITS = re.compile(r"(?<=\d) (?=(?:ns|us|ms|s|%|MHz|W|C|starts?|iterations?)\b|%)")
-MAX_COLUMNS = 100  # longer lines are hard to read
 LABEL_COLUMNS = 11
 BAR_COLUMNS = 24
 SMALL_SHARE_PCT = 1.0  # of a cold start; smaller steps are added up
@@ -45,23 +42,6 @@ _SENSORS = {
     "gpu_util_pct": "utilization",
 }
 _KINDS = {"sm_clock": "SM clock", "mem_clock": "memory clock", "pstate": "P-state", "event_reasons": "event reasons"}
-
-
-def say(what: RenderableType) -> None:
-    """Print to stdout: plain where it is no terminal or NO_COLOR is set, never wider than can be read."""
-    console = Console(highlight=False, emoji=False, markup=False)
-    console.width = min(console.width, MAX_COLUMNS)
-    with console.capture() as printed:
-        console.print(what)
-    text = printed.get().replace(_GLUE, " ")
-    if not console.is_terminal:
-        text = "\n".join(line.rstrip() for line in text.split("\n"))
-    console.file.write(text)
-
-
-def _prose(text: str, style: str = "") -> Text:
-    """Text whose numbers stay on one line with their units."""
-    return Text(_UNITS.sub(_GLUE, text), style)
 
 
 def answer(advice: Advice) -> Group:
@@ -300,4 +280,4 @@ def _to_paste(flags: dict[str, str]) -> Iterator[RenderableType]:
     width = max(map(len, flags))
     for tool, line in flags.items():
         text = f"# config.pbtxt of Triton\n{line}" if "\n" in line else f"{tool:<{width}}  {line}"
-        yield Text(text, no_wrap=True, overflow="ignore")
+        yield to_copy(text)
