@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from gpuwarm.analysis import causes, limits, states, trust
+from gpuwarm.analysis import causes, checks, limits, states, trust
 from gpuwarm.analysis.answer import answer, before
 from gpuwarm.analysis.causes import ColdStart
 from gpuwarm.analysis.finding import Finding
@@ -15,12 +15,12 @@ from gpuwarm.analysis.flags import flags
 from gpuwarm.analysis.limits import Bound, Parts
 from gpuwarm.analysis.movement import mover
 from gpuwarm.analysis.states import ClockState
-from gpuwarm.analysis.steady import Behaviour, Bias, Judgement, Steady, Warmup, judge, stretches
+from gpuwarm.analysis.steady import Behaviour, Bias, Judgement, Steady, Stretch, Warmup, judge, stretches
 from gpuwarm.analysis.transitions import Transition, find
 from gpuwarm.analysis.trust import VERDICTS, Verdict
 from gpuwarm.analysis.words import duration
-from gpuwarm.machine import GpuState
-from gpuwarm.metadata import Metadata, Sampling, Workload
+from gpuwarm.machine import GpuState, MachineState
+from gpuwarm.metadata import Sampling, Workload
 from gpuwarm.recording import Recording
 
 SCHEMA = "gpuwarm.advice/1"
@@ -76,13 +76,15 @@ def of(
     meta = recording.meta
     gpu = meta.machine_before.gpus[0] if meta.machine_before and meta.machine_before.gpus else None
     judged = judge(recording, tolerance=tolerance, warmup_ms=warmup_ms)
-    warm = limits.since(recording, judged.warmup.time_ms)
+    found = stretches(recording)
+    shown = _shown(found, judged)
+    moved = None if shown is None else mover(recording, shown, judged, tolerance=tolerance)
+    warm = limits.since(recording, found, judged.warmup.time_ms)
     parts = limits.parts(warm)
     bound, bound_evidence = limits.bound(parts)
-    throttling = limits.throttling(recording, warm, gpu)
-    moved = mover(recording, judged, tolerance=tolerance)
+    throttling = limits.throttling(limits.since(recording, found, 0.0), warm, gpu)
     cold = causes.cold_start(recording)
-    verdict, reasons = trust.verdict(recording, judged, throttling)
+    verdict, reasons = trust.verdict(recording, judged, throttling, starts=len(found))
     lines, lines_notes = flags(meta, judged.behaviour, judged.warmup)
     return Advice(
         source=meta.source or source,
@@ -101,12 +103,13 @@ def of(
         sampling=meta.sampling,
         verdict=verdict,
         reasons=reasons,
-        findings=(throttling, *_cold_findings(cold)),
+        findings=(throttling, *_cold_findings(cold), *_machine_findings(meta.machine_before)),
         flags=lines,
-        notes=(*lines_notes, *_notes(meta)),
+        # Of another tool's file the notes say how it was read; of a measurement they are among the reasons.
+        notes=(*lines_notes, *meta.notes) if meta.source else lines_notes,
         tolerance=tolerance,
-        answer=answer(judged, before(recording, judged), throttling, moved),
-        states=_states(recording, judged),
+        answer=answer(judged, before(recording, found, judged), throttling, moved),
+        states=() if shown is None else states.passed_through(recording, shown),
         parts=parts,
         bound_evidence=bound_evidence,
     )
@@ -118,10 +121,10 @@ def accepted(advice: Advice, required: Verdict | None = None) -> bool:
     return known and (required is None or VERDICTS.index(advice.verdict) >= VERDICTS.index(required))
 
 
-def _states(recording: Recording, judged: Judgement) -> tuple[ClockState, ...]:
-    found = stretches(recording)
-    longest = [stretch for stretch in found if stretch.start == judged.warmup.longest_start]
-    return states.passed_through(recording, (longest or list(found))[0]) if found else ()
+def _shown(found: Sequence[Stretch], judged: Judgement) -> Stretch | None:
+    """The start that stands for all where only one can be shown: the one that decided the warm-up, or the first."""
+    deciding = [stretch for stretch in found if stretch.start == judged.warmup.longest_start]
+    return next(iter(deciding or found), None)
 
 
 def _cold_findings(cold: ColdStart | None) -> tuple[Finding, ...]:
@@ -143,9 +146,15 @@ def _cold_findings(cold: ColdStart | None) -> tuple[Finding, ...]:
     )
 
 
-def _notes(meta: Metadata) -> tuple[str, ...]:
-    """What is worth knowing about this recording besides its verdict."""
-    return meta.notes if meta.source is not None else ()
+def _machine_findings(machine: MachineState | None) -> tuple[Finding, ...]:
+    """What is wrong with how the machine was set up; other processes are among the reasons of the verdict already."""
+    if machine is None:
+        return ()
+    return tuple(
+        finding
+        for finding in checks.findings(machine)
+        if finding.severity in ("warning", "error") and finding.id != "other-processes"
+    )
 
 
 def to_json(advice: Advice) -> dict[str, Any]:

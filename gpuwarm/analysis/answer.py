@@ -1,12 +1,13 @@
 """The answer in one or two sentences: how long to warm up, or why no length helps."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from gpuwarm.analysis.finding import Finding
 from gpuwarm.analysis.movement import Mover
-from gpuwarm.analysis.steady import Judgement, Warmup, stretches
+from gpuwarm.analysis.steady import Judgement, Quantity, Stretch, Warmup, stretches
 from gpuwarm.analysis.words import count, duration, median, number, percent
 from gpuwarm.recording import Recording
 
@@ -23,21 +24,27 @@ class Before:
     level_ms: float  # median at first
 
 
-def before(recording: Recording, judged: Judgement) -> Before | None:
+def before(recording: Recording, found: Sequence[Stretch], judged: Judgement) -> Before | None:
     """Medians over the starts; None where there is no warm-up."""
     if judged.steady is None or not judged.warmup.time_ms:
         return None
     early = []
-    for stretch in stretches(recording, quantity=judged.steady.quantity):
+    for stretch in _of_quantity(recording, found, judged.steady.quantity):
         until = int(np.searchsorted(stretch.elapsed_ms, judged.warmup.time_ms))
         early.append(stretch.latency_ms[: max(AT_FIRST_MIN, int(AT_FIRST_SHARE * until))])
     first_ms, level_ms = (median([pick(values) for values in early]) for pick in (lambda v: v[0], np.median))
     return None if first_ms is None or level_ms is None else Before(first_ms, level_ms)
 
 
+def _of_quantity(recording: Recording, found: Sequence[Stretch], quantity: Quantity) -> Sequence[Stretch]:
+    same = all(stretch.quantity == quantity for stretch in found)
+    return found if same else stretches(recording, quantity=quantity)
+
+
 def answer(judged: Judgement, early: Before | None, throttling: Finding, moved: Mover | None) -> str:
     """One or two sentences for a person who asked how long to warm up."""
-    if judged.steady is None or judged.warmup.recommended_ms is None:
+    unsettled = judged.behaviour in ("drift", "no_steady_state", "too_short")
+    if unsettled or judged.steady is None or judged.warmup.recommended_ms is None:
         return _no_steady_state(judged, moved)
     level = duration(judged.steady.median_ms) + (" on the GPU" if judged.steady.quantity == "gpu" else "")
     if judged.behaviour == "cyclic":

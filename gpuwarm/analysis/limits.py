@@ -1,12 +1,13 @@
 """What limits the speed of a workload once it is warm: GPU, host or copies, and whether the clock is held down."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
 from gpuwarm.analysis.finding import Finding, Severity
-from gpuwarm.analysis.steady import stretches
+from gpuwarm.analysis.steady import Stretch
 from gpuwarm.analysis.words import duration, median, percent
 from gpuwarm.machine import EVENT_REASONS, GpuState
 from gpuwarm.recording import Floats, Recording, Rows
@@ -21,6 +22,7 @@ TRANSFER_BOUND_SHARE = 1.0  # of the GPU's time, in either direction
 ACTIVE_SHARE = 0.01  # of the busy time; a rarer reason cannot move a mean by the 1 % within which latency is steady
 NEAR_LIMIT_SHARE = 0.95  # of the enforced power limit; drivers also count "power caps" at 15 to 45 % of it
 CLOCK_DROP_SHARE = 0.03  # of the highest clock while busy; on an H200 the GPU's own stamps scatter by 2 %
+LOW_CLOCK_SHARE = 0.7  # of the maximum; heavy kernels take a GPU there at its power limit, nothing else should
 NEAR_SLOWDOWN_C = 5.0  # below the slowdown temperature: sensors round to degrees, and lag behind the hottest spot
 _CLOCK_BLOCK = 5  # readings that a median is taken over, so that one odd stamp is not the highest clock
 
@@ -35,14 +37,14 @@ _CAUSES = {  # event reasons that hold a clock down -> what they stand for
 _THERMAL = ("sw_thermal_slowdown", "hw_thermal_slowdown", "hw_slowdown")
 
 
-def since(recording: Recording, after_ms: float | None) -> Recording:
-    """What happened `after_ms` of continuous inference after each start's first, until its stretch ended.
+def since(recording: Recording, found: Sequence[Stretch], after_ms: float | None) -> Recording:
+    """What happened from `after_ms` into each start's stretch of continuous inference until its end.
 
     With None, where it is not known when the warm-up is over, the later half of each stretch.
     """
     rows = [np.zeros(0, np.int64)]
     seen = np.zeros(recording.samples.size, bool)
-    for stretch in stretches(recording):
+    for stretch in found:
         first = stretch.rows.size // 2 if after_ms is None else int(np.searchsorted(stretch.elapsed_ms, after_ms))
         kept = stretch.rows[first:]
         if kept.size:
@@ -89,17 +91,23 @@ class _Sign:
 
     text: str
     holds_down: bool
+    value: float  # MHz, W or C
 
 
-def throttling(recording: Recording, warm: Recording, gpu: GpuState | None) -> Finding:
+def throttling(busy: Recording, warm: Recording, gpu: GpuState | None) -> Finding:
     """Whether the clock is held down once warm, by what, and what says so.
 
     Event reasons alone are not believed, drivers count power caps on idle GPUs: a throttle is claimed where a reason
     was active *and* power or temperature near its limit or the clock below what this workload had reached.
+
+    Args:
+        busy: `since` the first inference.
+        warm: `since` the warm-up was over.
+        gpu: with its limits.
     """
-    shares = _counter_shares(recording) or _sample_shares(warm.samples)
+    shares = _counter_shares(busy) or _sample_shares(warm.samples)
     active = {name: share for name, share in shares.items() if share >= ACTIVE_SHARE}
-    clock, power, heat = _clock(recording, warm), _power(warm.samples, gpu), _heat(warm.samples, gpu)
+    clock, power, heat = _clock(busy, warm), _power(warm.samples, gpu), _heat(warm.samples, gpu)
     signs = [sign.text for sign in (clock, power, heat) if sign is not None]
     signs += [f"{name} active {100 * share:.0f} % of the time" for name, share in active.items()]
     evidence = "; ".join(signs) or None
@@ -109,24 +117,31 @@ def throttling(recording: Recording, warm: Recording, gpu: GpuState | None) -> F
         severity: Severity = "info" if believed == ["sw_power_cap"] else "warning"
         causes = " and ".join(dict.fromkeys(_CAUSES[name] for name in believed))
         return Finding(THROTTLING, severity, f"the clock is held down by {causes}", evidence=evidence)
+    severity, summary = _unclaimed(list(active), clock, gpu, reasons_known=bool(shares))
+    return Finding(THROTTLING, severity, summary, evidence=evidence)
+
+
+def _unclaimed(
+    active: list[str], clock: _Sign | None, gpu: GpuState | None, *, reasons_known: bool
+) -> tuple[Severity, str]:
+    """What to say where no event reason is believed."""
     if _holds(clock):
-        why = "no event reason says why" if shares else "event reasons were not recorded"
-        return Finding(THROTTLING, "info", f"the clock fell while busy; {why}", evidence=evidence)
+        why = "no event reason says why" if reasons_known else "event reasons were not recorded"
+        return "info", f"the clock fell while busy; {why}"
     if active:
-        summary = f"none: {', '.join(active)} was reported, but the clock did not fall, nor was its limit near"
-        return Finding(THROTTLING, "ok", summary, evidence=evidence)
-    if not shares:
-        return Finding(THROTTLING, "unknown", "not known: no event reasons were recorded", evidence=evidence)
-    return Finding(THROTTLING, "ok", "none", evidence=evidence)
+        return "ok", f"none: {', '.join(active)} was reported, but the clock did not fall, nor was its limit near"
+    max_mhz = None if gpu is None else gpu.sm_clock_max_mhz
+    if clock is not None and max_mhz and clock.value < LOW_CLOCK_SHARE * max_mhz:
+        return "info", f"the clock stays at {100 * clock.value / max_mhz:.0f} % of {max_mhz:.0f} MHz: is it locked?"
+    return ("ok", "none") if reasons_known else ("unknown", "not known: no event reasons were recorded")
 
 
 def _holds(sign: _Sign | None) -> bool:
     return sign is not None and sign.holds_down
 
 
-def _clock(recording: Recording, warm: Recording) -> _Sign | None:
+def _clock(busy: Recording, warm: Recording) -> _Sign | None:
     """The clock once warm against the highest while busy: measured on the GPU, else NVML's."""
-    busy = since(recording, 0.0)
     if median(warm.iterations["sm_clock_mhz"]) is not None:
         while_busy, now = busy.iterations["sm_clock_mhz"], warm.iterations["sm_clock_mhz"]
     else:
@@ -136,10 +151,11 @@ def _clock(recording: Recording, warm: Recording) -> _Sign | None:
         return None
     drop = 1 - now_mhz / reached_mhz
     if drop < CLOCK_DROP_SHARE:
-        return _Sign(f"SM clock {now_mhz:.0f} MHz, not below what it had reached", holds_down=False)
+        return _Sign(f"SM clock {now_mhz:.0f} MHz, not below what it had reached", holds_down=False, value=now_mhz)
     return _Sign(
         f"SM clock {now_mhz:.0f} MHz against {reached_mhz:.0f} MHz reached before ({percent(-100 * drop)})",
         holds_down=True,
+        value=now_mhz,
     )
 
 
@@ -155,30 +171,29 @@ def _power(samples: Rows, gpu: GpuState | None) -> _Sign | None:
     power_mw = median(samples["power_average_mw"]) if instant_mw is None else instant_mw
     if power_mw is None:
         return None
-    limit_w = None if gpu is None else gpu.power_limit_w
+    power_w, limit_w = power_mw / 1e3, None if gpu is None else gpu.power_limit_w
     if not limit_w:
-        return _Sign(f"{power_mw / 1e3:.0f} W", holds_down=False)
-    near = power_mw / 1e3 >= NEAR_LIMIT_SHARE * limit_w
-    return _Sign(f"{power_mw / 1e3:.0f} W of {limit_w:.0f} W", holds_down=near)
+        return _Sign(f"{power_w:.0f} W", holds_down=False, value=power_w)
+    return _Sign(f"{power_w:.0f} W of {limit_w:.0f} W", power_w >= NEAR_LIMIT_SHARE * limit_w, power_w)
 
 
 def _heat(samples: Rows, gpu: GpuState | None) -> _Sign | None:
     temperature_c = median(samples["temperature_c"])
+    limit_c = None if gpu is None else gpu.temperature_limit_c
     if temperature_c is None:
         return None
-    limit_c = None if gpu is None else gpu.temperature_limit_c
     if limit_c is None:
-        return _Sign(f"{temperature_c:.0f} C", holds_down=False)
-    near = temperature_c >= limit_c - NEAR_SLOWDOWN_C
-    return _Sign(f"{temperature_c:.0f} C, slowdown at {limit_c:.0f} C", holds_down=near)
+        return _Sign(f"{temperature_c:.0f} C", holds_down=False, value=temperature_c)
+    text = f"{temperature_c:.0f} C, slowdown at {limit_c:.0f} C"
+    return _Sign(text, temperature_c >= limit_c - NEAR_SLOWDOWN_C, temperature_c)
 
 
-def _counter_shares(recording: Recording) -> dict[str, float]:
+def _counter_shares(busy: Recording) -> dict[str, float]:
     """Of the starts' busy time, what each reason's counter grew by; empty where no counters were read."""
     grown_us: dict[str, int] = {}
     busy_us = 0.0
-    for index, start in enumerate(recording.meta.starts):
-        times = recording.iterations["t_ns"][recording.iterations["start"] == index]
+    for index, start in enumerate(busy.meta.starts):
+        times = busy.iterations["t_ns"][busy.iterations["start"] == index]
         if times.size and start.counters_before_us and start.counters_after_us:
             busy_us += float(times[-1] - times[0]) / 1e3
             for name in _CAUSES.keys() & start.counters_before_us.keys() & start.counters_after_us.keys():

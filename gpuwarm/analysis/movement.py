@@ -6,8 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from gpuwarm.analysis.steady import Judgement, stretches
-from gpuwarm.analysis.words import number
+from gpuwarm.analysis.steady import Judgement, Stretch
 from gpuwarm.recording import Floats, Recording, Rows
 
 BLOCKS = 50  # medians that are compared; fine enough for a step, coarse enough that noise averages out
@@ -25,13 +24,10 @@ class Mover:
     evidence: str
 
 
-def mover(recording: Recording, judged: Judgement, *, tolerance: float) -> Mover | None:
-    """What moves the latency of the start that decided the warm-up, or of the first; None where that cannot be told."""
-    found = stretches(recording)
-    chosen = [stretch for stretch in found if stretch.start == judged.warmup.longest_start] or list(found[:1])
-    if not chosen or judged.behaviour == "flat":
+def mover(recording: Recording, stretch: Stretch, judged: Judgement, *, tolerance: float) -> Mover | None:
+    """What moves the latency of one start; None where nothing does or that cannot be told."""
+    if judged.behaviour == "flat":
         return None
-    stretch = chosen[0]
     # What comes long after the warm-up would dilute it.
     until = stretch.rows.size
     if judged.warmup.time_ms is not None:
@@ -45,16 +41,16 @@ def mover(recording: Recording, judged: Judgement, *, tolerance: float) -> Mover
     if clock_moved is not None and clock_moved >= MATTERS_SHARE * moved and _together(latency, 1 / clock) >= GOES_WITH:
         return Mover(
             "clock",
-            f"latency moves by {number(100 * moved)} % with the SM clock measured on the GPU, "
-            f"which moves by {number(100 * clock_moved)} %",
+            f"latency moves by {100 * moved:.1f} % with the SM clock measured on the GPU, "
+            f"which moves by {100 * clock_moved:.1f} %",
         )
     if _together(latency, enqueue) >= GOES_WITH and (clock_moved is None or clock_moved < MATTERS_SHARE * moved):
         meanwhile = (
-            "the SM clock was not measured" if clock_moved is None else f"the SM clock by {number(100 * clock_moved)} %"
+            "the SM clock was not measured" if clock_moved is None else f"the SM clock by {100 * clock_moved:.1f} %"
         )
         return Mover(
             "host",
-            f"latency moves by {number(100 * moved)} % with the host's time to enqueue, {meanwhile}: "
+            f"latency moves by {100 * moved:.1f} % with the host's time to enqueue, {meanwhile}: "
             "the host moves it, not the GPU's clock",
         )
     return None

@@ -6,10 +6,10 @@ from typing import Literal
 import numpy as np
 
 from gpuwarm.analysis.finding import Finding
-from gpuwarm.analysis.steady import Judgement, stretches
+from gpuwarm.analysis.steady import Judgement
 from gpuwarm.analysis.words import count, number
 from gpuwarm.machine import GpuProcess, MachineState
-from gpuwarm.metadata import Sampling
+from gpuwarm.metadata import Metadata, Sampling
 from gpuwarm.recording import Recording
 
 Verdict = Literal["trusted", "degraded", "unusable"]
@@ -24,11 +24,13 @@ MAX_UNSEEN_S = 1.0  # without a sample at the end: ten refreshes of a data-centr
 _GRAPHICS = "G"  # a display server: idle beside the measurement, though it may draw
 
 
-def verdict(recording: Recording, judged: Judgement, throttling: Finding) -> tuple[Verdict, tuple[str, ...]]:
-    """The worst grade that any reason gives, and all reasons, worst first."""
+def verdict(
+    recording: Recording, judged: Judgement, throttling: Finding, *, starts: int
+) -> tuple[Verdict, tuple[str, ...]]:
+    """The worst grade that any reason gives, and all reasons, worst first; `starts` is how many gave latencies."""
     reasons = [*_unusable(recording, judged)]
     worst: Verdict = "unusable" if reasons else "trusted"
-    lesser = [*_doubts(recording, throttling)]
+    lesser = [*_doubts(recording, throttling, starts)]
     if lesser and not reasons:
         worst = "degraded"
     return worst, tuple(dict.fromkeys([*reasons, *lesser]))
@@ -43,11 +45,11 @@ def _unusable(recording: Recording, judged: Judgement) -> Iterator[str]:
         yield "no steady state was reached, so there is no latency to quote"
 
 
-def _doubts(recording: Recording, throttling: Finding) -> Iterator[str]:
+def _doubts(recording: Recording, throttling: Finding, starts: int) -> Iterator[str]:
     meta = recording.meta
     if meta.simulated is not None:
         yield f"simulated GPU (profile {meta.simulated}): no hardware was measured"
-    yield from _protocol(recording)
+    yield from _protocol(meta, starts)
     for state, when in ((meta.machine_before, "before"), (meta.machine_after, "after")):
         if state is not None:
             yield from _neighbours(state, when)
@@ -59,11 +61,9 @@ def _doubts(recording: Recording, throttling: Finding) -> Iterator[str]:
         yield from meta.notes
 
 
-def _protocol(recording: Recording) -> Iterator[str]:
-    meta = recording.meta
-    measured = len(stretches(recording))
-    if 0 < measured < MIN_STARTS:
-        yield f"{count(measured, 'start')} only: how much starts differ is not known"
+def _protocol(meta: Metadata, starts: int) -> Iterator[str]:
+    if 0 < starts < MIN_STARTS:
+        yield f"{count(starts, 'start')} only: how much starts differ is not known"
     for index, start in enumerate(meta.starts, 1):
         if start.failure is not None:
             yield f"start {index} failed: {start.failure}"
@@ -114,4 +114,4 @@ def _state_seen(recording: Recording) -> Iterator[str]:
         return
     unseen_s = (int(watched["t_ns"].max()) - int(known["t_ns"].max())) / 1e9
     if unseen_s > MAX_UNSEEN_S:
-        yield f"the GPU's state is missing for the last {number(unseen_s)} s"
+        yield f"the GPU's state is missing for the last {unseen_s:.0f} s"

@@ -1,0 +1,121 @@
+"""What limits a warm workload: signs that agree make a claim, one alone does not."""
+
+from dataclasses import replace
+
+import measured
+import numpy as np
+import pytest
+
+from gpuwarm.analysis import limits
+from gpuwarm.analysis.finding import Finding
+from gpuwarm.analysis.limits import Parts
+from gpuwarm.analysis.steady import stretches
+from gpuwarm.machine import GpuState
+from gpuwarm.recording import Recording
+
+SW_POWER_CAP, SW_THERMAL = 4.0, 32.0
+
+
+@pytest.mark.parametrize(
+    ("parts", "bound"),
+    [
+        (Parts(gpu_ms=2.84, enqueue_ms=0.3), "gpu"),  # medians of the heavy, tiny and medium engines on an H200
+        (Parts(gpu_ms=0.035, enqueue_ms=0.052), "host"),
+        (Parts(gpu_ms=0.150, enqueue_ms=0.089), "gpu"),
+        (Parts(gpu_ms=1.0, enqueue_ms=0.1, h2d_ms=1.2, d2h_ms=0.1), "transfer"),
+        (Parts(gpu_ms=1.0, enqueue_ms=0.1, h2d_ms=0.1, d2h_ms=1.2), "transfer"),
+        (Parts(gpu_ms=1.0), "unknown"),
+        (Parts(enqueue_ms=1.0, host_ms=2.0), "unknown"),
+        (Parts(), "unknown"),
+    ],
+)
+def test_the_bound_is_what_takes_longest(parts: Parts, bound: str) -> None:
+    assert limits.bound(parts)[0] == bound
+
+
+def test_the_bound_says_its_numbers() -> None:
+    assert limits.bound(Parts(gpu_ms=0.035, enqueue_ms=0.052))[1] == (
+        "the enqueue takes the host 52 us, the inference 35 us on the GPU"
+    )
+
+
+def throttling(recording: Recording, gpu: GpuState = measured.H200) -> Finding:
+    found = stretches(recording)
+    return limits.throttling(limits.since(recording, found, 0.0), limits.since(recording, found, None), gpu)
+
+
+def held(
+    *, clock: tuple[float, float] = (1980.0, 1980.0), gpu: GpuState = measured.H200, **columns: float
+) -> Recording:
+    """One start whose clock goes from the first to the second after 100 iterations, with constant samples."""
+    rows = measured.inference(0, np.full(1000, 2.0), measured.steps((clock[0], 100), (clock[1], 900)))
+    return measured.recording(rows, samples=[measured.sampled(rows, **columns)], gpu=gpu)
+
+
+def test_a_power_cap_is_claimed_at_the_limit() -> None:
+    found = throttling(held(event_reasons=SW_POWER_CAP, power_mw=690e3))
+    assert (found.severity, found.summary) == ("info", "the clock is held down by the power limit")
+    assert "690 W of 700 W; sw_power_cap active 100 % of the time" in found.evidence
+
+
+def test_a_power_cap_is_claimed_below_the_limit_where_the_clock_fell() -> None:
+    """On an H200 the average power of a capped engine is 616 of 700 W."""
+    found = throttling(held(clock=(1810.0, 1660.0), event_reasons=SW_POWER_CAP, power_mw=616e3))
+    assert found.summary == "the clock is held down by the power limit"
+    assert "SM clock 1660 MHz against 1810 MHz reached before (-8.3 %)" in found.evidence
+
+
+def test_a_power_cap_that_the_driver_reports_on_a_gpu_at_ease_is_not_believed() -> None:
+    found = throttling(held(event_reasons=SW_POWER_CAP, power_mw=112e3))
+    assert found.severity == "ok"
+    assert found.summary.startswith("none: sw_power_cap was reported, but")
+
+
+def test_heat_is_a_warning_and_is_claimed_near_the_slowdown_temperature_only() -> None:
+    laptop = GpuState(temperature_limit_c=87.0)
+    hot = held(event_reasons=SW_THERMAL, temperature_c=86.0)
+    assert throttling(hot, laptop).severity == "warning"
+    assert throttling(hot, laptop).summary == "the clock is held down by temperature"
+    assert throttling(held(event_reasons=SW_THERMAL, temperature_c=60.0), laptop).severity == "ok"
+
+
+def test_counters_are_believed_over_bits() -> None:
+    found = held(event_reasons=0.0, power_mw=690e3)
+    counted = replace(
+        found.meta.starts[0],
+        counters_before_us={"sw_power_cap": 5_000_000},
+        counters_after_us={"sw_power_cap": 6_000_000},
+    )
+    grown = replace(found, meta=replace(found.meta, starts=(counted,)))
+    assert "sw_power_cap active 50 % of the time" in throttling(grown).evidence
+    assert throttling(found).summary == "none"
+
+
+def test_a_reason_before_the_warmup_was_over_is_no_throttle() -> None:
+    found = held(event_reasons=0.0, power_mw=690e3)
+    found.samples["event_reasons"][:50] = SW_POWER_CAP
+    assert throttling(found).summary == "none"
+
+
+def test_a_clock_that_falls_without_a_reason_is_said_to() -> None:
+    assert throttling(held(clock=(1980.0, 1800.0), event_reasons=0.0)).summary == (
+        "the clock fell while busy; no event reason says why"
+    )
+    assert throttling(held(clock=(1980.0, 1800.0))).summary == (
+        "the clock fell while busy; event reasons were not recorded"
+    )
+
+
+def test_one_odd_stamp_is_not_the_highest_clock() -> None:
+    found = held(event_reasons=0.0)
+    found.iterations["sm_clock_mhz"][500] = 4000.0
+    assert throttling(found).summary == "none"
+
+
+def test_a_clock_far_below_the_maximum_is_asked_about() -> None:
+    found = throttling(held(clock=(1000.0, 1000.0), event_reasons=0.0))
+    assert found.summary == "the clock stays at 51 % of 1980 MHz: is it locked?"
+
+
+def test_without_event_reasons_it_is_not_known() -> None:
+    assert throttling(held()).severity == "unknown"
