@@ -14,8 +14,7 @@ from gpuwarm.analysis.limits import THROTTLING
 from gpuwarm.analysis.states import ClockState
 from gpuwarm.analysis.transitions import Transition
 from gpuwarm.analysis.words import count, duration, number, percent
-from gpuwarm.show.terminal import prose as _prose
-from gpuwarm.show.terminal import to_copy
+from gpuwarm.show.terminal import prose, to_copy
 
 LABEL_COLUMNS = 11
 BAR_COLUMNS = 24
@@ -48,8 +47,8 @@ def answer(advice: Advice) -> Group:
     """First the answer, then what it rests on, then the verdict and what to paste."""
     head: list[RenderableType] = []
     if advice.simulated is not None:
-        head.append(_prose(f"SIMULATED GPU, profile {advice.simulated}: no hardware was measured", "bold magenta"))
-    head += [_prose(advice.answer, "bold"), _prose(_subject(advice), "dim"), ""]
+        head.append(prose(f"SIMULATED GPU, profile {advice.simulated}: no hardware was measured", "bold magenta"))
+    head += [prose(advice.answer, "bold"), prose(_subject(advice), "dim"), ""]
     body = Table.grid(padding=(0, 1))
     body.add_column(width=LABEL_COLUMNS, style="cyan", no_wrap=True)
     body.add_column(ratio=1)
@@ -79,41 +78,44 @@ def _sections(advice: Advice) -> Iterator[tuple[str, RenderableType]]:
         yield "Cold start", _cold_start(advice.cold_start)
     for finding in advice.findings:
         label = "Throttling" if finding.id == THROTTLING else "Machine"
-        text = _prose(finding.summary, _STYLES.get(finding.severity, ""))
+        text = prose(finding.summary, _STYLES.get(finding.severity, ""))
         yield (
             label,
-            Group(text, *[_prose(more) for more in (finding.evidence, finding.advice, finding.command) if more]),
+            Group(text, *[prose(more) for more in (finding.evidence, finding.advice, finding.command) if more]),
         )
-    yield "Bound by", _prose(f"{_BOUNDS[advice.bound]}: {advice.bound_evidence}")
-    yield "Sampling", _prose(_sampling(advice))
-    yield "Verdict", Group(_prose(advice.verdict, _STYLES[advice.verdict]), *_listed(advice.reasons))
+    yield "Bound by", prose(f"{_BOUNDS[advice.bound]}: {advice.bound_evidence}")
+    yield "Sampling", prose(_sampling(advice))
+    yield "Verdict", Group(prose(advice.verdict, _STYLES[advice.verdict]), *_listed(advice.reasons))
     if advice.notes:
         yield "Notes", Group(*_listed(advice.notes))
 
 
 def _latency(advice: Advice) -> Text:
-    cold, steady = advice.cold_start, advice.steady
+    cold, steady, lately_ms = advice.cold_start, advice.steady, advice.parts.host_ms
     parts = []
     if cold is not None and cold.first_ms is not None:
         parts.append(f"first {duration(cold.first_ms)}")
     if cold is not None and cold.second_ms is not None:
         parts.append(f"second {duration(cold.second_ms)}")
+    if steady is None and lately_ms is not None:
+        parts.append(f"lately {duration(lately_ms)}")
     if steady is not None:
         where = " on the GPU" if steady.quantity == "gpu" else ""
-        spread = f"p99 {duration(steady.p99_ms)}, deviation {number(steady.cov_pct)} %"
+        if where and lately_ms is not None:
+            parts.append(f"lately {duration(lately_ms)} until synchronised")
+        spread = f"p99 {duration(steady.p99_ms)}, deviation {steady.cov_pct:.1f} %"
         parts.append(f"steady {duration(steady.median_ms)}{where} ({spread})")
-    elif advice.parts.host_ms is not None:
-        parts.append(f"lately {duration(advice.parts.host_ms)}")
-    return _prose(", ".join(parts) or "not recorded")
+    return prose(", ".join(parts) or "not recorded")
 
 
 def _clock(states: Sequence[ClockState]) -> Iterator[Text]:
     nvml = [state for state in states if state.source == "nvml"]
     gpu = [state for state in states if state.source == "gpu"]
     if nvml:
-        yield _prose(f"{_chain(nvml)} (NVML, late by up to 250 ms; 0 is the first inference)")
+        late = ", late by up to 250 ms; 0 is the first inference" if len(nvml) > 1 else ""
+        yield prose(f"{_chain(nvml)} (NVML{late})")
     if gpu:
-        yield _prose(f"{_chain(gpu)} (measured on the GPU)")
+        yield prose(f"{_chain(gpu)} (measured on the GPU)")
 
 
 def _chain(states: Sequence[ClockState]) -> str:
@@ -139,9 +141,9 @@ def _transitions(advice: Advice) -> Iterator[Text]:
     own = [each for each in advice.transitions if each.start == shown_start]
     largest = sorted(own, key=lambda each: -abs(each.latency_change_pct or 0.0))[:MAX_TRANSITIONS]
     for each in sorted(largest, key=lambda each: each.t_ms):
-        yield _prose(_transition(each))
+        yield prose(_transition(each))
     if len(advice.transitions) > len(largest):
-        yield _prose(f"and {len(advice.transitions) - len(largest):,} more (--json)", "dim")
+        yield prose(f"and {len(advice.transitions) - len(largest):,} more (--json)", "dim")
 
 
 def _transition(each: Transition) -> str:
@@ -162,24 +164,24 @@ def _value(value: float | str | None) -> str:
 def _warmup(advice: Advice) -> Iterator[Text]:
     warmup = advice.warmup
     if warmup.time_ms is None:
-        yield _prose("no length, as there is no steady state")
+        yield prose("no length, as there is no steady state")
     else:
         of = f" in the slowest of {count(warmup.starts, 'start')}" if warmup.starts > 1 else ""
-        yield _prose(f"ends at {duration(warmup.time_ms)} ({count(warmup.iterations or 0, 'iteration')}){of}")
-        if warmup.interval_ms is not None:
+        yield prose(f"ends at {duration(warmup.time_ms)} ({count(warmup.iterations or 0, 'iteration')}){of}")
+        if warmup.interval_ms is not None and warmup.interval_ms[1] > 0:
             low, high = (duration(end) for end in warmup.interval_ms)
-            yield _prose(f"{low} to {high} ({warmup.interval_kind})")
+            yield prose(f"{low} to {high} ({warmup.interval_kind})")
         if warmup.coverage is not None:
-            yield _prose(
+            yield prose(
                 f"the next start is warm by then with a probability of {100 * warmup.coverage:.0f} % "
                 f"({warmup.starts} of {warmup.starts + 1})"
             )
         if warmup.clock_warm_ms is not None and warmup.heat_steady_ms is not None:
-            yield _prose(f"clock warm at {duration(warmup.clock_warm_ms)}, heat at {duration(warmup.heat_steady_ms)}")
+            yield prose(f"clock warm at {duration(warmup.clock_warm_ms)}, heat at {duration(warmup.heat_steady_ms)}")
     for sentence in advice.evidence:
-        yield _prose(sentence)
+        yield prose(sentence)
     if advice.also:
-        yield _prose(f"also: {', '.join(advice.also)}")
+        yield prose(f"also: {', '.join(advice.also)}")
 
 
 def _bias(advice: Advice) -> Group:
@@ -215,7 +217,7 @@ class _Bar:
 
 
 def _cold_start(cold: ColdStart) -> Group:
-    lines: list[RenderableType] = [_prose(_total(cold))]
+    lines: list[RenderableType] = [prose(_total(cold))]
     table = Table.grid(padding=(0, 1))
     table.add_column(no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
@@ -268,7 +270,7 @@ def _sampling(advice: Advice) -> str:
 def _listed(sentences: Iterable[str]) -> Iterator[RenderableType]:
     for sentence in sentences:
         row = Table.grid(padding=(0, 1))
-        row.add_row("-", _prose(sentence))
+        row.add_row("-", prose(sentence))
         yield row
 
 
