@@ -8,6 +8,7 @@ import pytest
 
 from gpuwarm.analysis import advice
 from gpuwarm.analysis.advice import Advice
+from gpuwarm.analysis.finding import Finding
 from gpuwarm.analysis.states import ClockState
 from gpuwarm.analysis.transitions import Transition
 from gpuwarm.metadata import Tensor, Workload
@@ -115,3 +116,11 @@ def test_no_color_is_obeyed_on_a_terminal(capped: Advice, capsys, monkeypatch) -
     assert "\x1b[36m" in printed(capped, capsys)
     monkeypatch.setenv("NO_COLOR", "1")
     assert not re.search(r"\x1b\[[0-9;]*3[0-9]m", printed(capped, capsys))
+
+
+def test_a_findings_command_is_below_to_be_copied_whole(capped: Advice, capsys) -> None:
+    command = "sudo " + "x" * 120
+    finding = Finding("persistence-off", "warning", "Persistence: off", advice="turn it on:", command=command)
+    page = printed(replace(capped, findings=(*capped.findings, finding)), capsys)
+    assert "Machine     Persistence: off\n            turn it on:\n" in page
+    assert page.endswith(f"\n# Persistence: off\n{command}\n")

@@ -54,7 +54,7 @@ def answer(advice: Advice) -> Group:
     body.add_column(ratio=1)
     for label, content in _sections(advice):
         body.add_row(label, content)
-    return Group(*head, body, *_to_paste(advice.flags))
+    return Group(*head, body, *_to_paste(advice))
 
 
 def _subject(advice: Advice) -> str:
@@ -79,10 +79,7 @@ def _sections(advice: Advice) -> Iterator[tuple[str, RenderableType]]:
     for finding in advice.findings:
         label = "Throttling" if finding.id == THROTTLING else "Machine"
         text = prose(finding.summary, _STYLES.get(finding.severity, ""))
-        yield (
-            label,
-            Group(text, *[prose(more) for more in (finding.evidence, finding.advice, finding.command) if more]),
-        )
+        yield label, Group(text, *[prose(more) for more in (finding.evidence, finding.advice) if more])
     yield "Bound by", prose(f"{_BOUNDS[advice.bound]}: {advice.bound_evidence}")
     yield "Sampling", prose(_sampling(advice))
     yield "Verdict", Group(prose(advice.verdict, _STYLES[advice.verdict]), *_listed(advice.reasons))
@@ -274,12 +271,13 @@ def _listed(sentences: Iterable[str]) -> Iterator[RenderableType]:
         yield row
 
 
-def _to_paste(flags: dict[str, str]) -> Iterator[RenderableType]:
+def _to_paste(advice: Advice) -> Iterator[RenderableType]:
     """Whole lines, flush left, never broken: they are copied."""
-    if not flags:
-        return
-    yield Text("\nTo paste", "cyan")
-    width = max(map(len, flags))
-    for tool, line in flags.items():
-        text = f"# config.pbtxt of Triton\n{line}" if "\n" in line else f"{tool:<{width}}  {line}"
-        yield to_copy(text)
+    if advice.flags:
+        yield Text("\nTo paste", "cyan")
+    width = max(map(len, advice.flags), default=0)
+    for tool, line in advice.flags.items():
+        yield to_copy(f"# config.pbtxt of Triton\n{line}" if "\n" in line else f"{tool:<{width}}  {line}")
+    for finding in advice.findings:
+        if finding.command is not None:
+            yield to_copy(f"\n# {finding.summary}\n{finding.command}")
