@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
@@ -114,6 +115,27 @@ def test_geforce_climbs_a_staircase_under_load_and_comes_down_at_rest():
     assert resting == [2055, 1980, 1980, 1350, 765, 300]
 
 
+def test_geforce_forgets_work_when_it_rests():
+    for rest_s, pstate in ((0.05, 5), (0.2, 8)):
+        log = LoadLog()
+        entry = log.join()
+        entry.busy(0, 20 * MS, 0)
+        again_ns = 20 * MS + round(rest_s * S)
+        entry.busy(again_ns, again_ns + 20 * MS, 0)
+        assert Gpu(PROFILES["geforce"], log).at(again_ns + 19 * MS).pstate == pstate
+
+
+def test_an_inference_goes_on_through_a_change_of_clocks():
+    """P8 for 30 ms, 3.2 of them the copy, would take 91.8 ms; P5 takes 40.0 for the whole: 26.8 + 0.708 * 40.0."""
+    machine = Machine("geforce")
+    loaded = warmed(machine)
+    machine.clock.sleep(60)
+    row = loaded.infer()
+    assert row[4] == pytest.approx(55.1e6, rel=0.02)
+    assert 300 < row[6] < 765
+    assert row[3] == 4 * machine.infer(loaded, 1.0)[-1][3]  # the copy before it: PCIe generation 1 instead of 3
+
+
 def test_geforce_is_slow_again_after_a_long_pause_and_not_after_a_short_one():
     machine = Machine("geforce")
     loaded = warmed(machine)
@@ -151,7 +173,7 @@ def test_h200_rises_with_the_context_and_falls_after_the_process():
     seen = [mhz for i, mhz in enumerate(clocks) if i == 0 or mhz != clocks[i - 1]]
     assert seen == [345, 1980, 480, 435, 405, 360, 345]
     gpu = Gpu(PROFILES["h200"], machine.log)
-    assert gpu.at(end_ns - 1).sm_clock_mhz == 1980
+    assert gpu.at(end_ns + 40 * MS).sm_clock_mhz == 1980
     assert gpu.at(end_ns + S).sm_clock_mhz == 345
     assert {sample["pstate"] for sample in machine.samples(begin_ns)} == {0}
 
@@ -171,14 +193,17 @@ def test_h200_heavy_gets_slower_under_its_power_cap_and_follows_the_clock_only_i
     assert counted_us == pytest.approx(2.95e6, rel=0.02)
     samples = machine.samples(begin_ns + S)
     assert {sample["event_reasons"] for sample in samples} == {SW_POWER_CAP}
+    assert {sample["sm_clock_mhz"] for sample in samples} == {1815, 1830, 1845}  # NVML says more than is true
     assert median(sample["power_average_mw"] for sample in samples[-50:]) == pytest.approx(600e3, rel=0.01)
 
 
 def test_h200_tiny_and_medium_keep_their_clock():
-    for plan, mhz in (("tiny", 1980), ("medium", 1858)):
+    for plan, mhz, enqueue_ns in (("tiny", 1980, 52e3), ("medium", 1858, 90e3)):
         machine = Machine("h200")
         rows = machine.infer(warmed(machine, plan), 1.0)
         early, late = rows[: len(rows) // 10], rows[-len(rows) // 2 :]
+        assert median(row[1] for row in late) == pytest.approx(enqueue_ns, rel=0.02)
+        assert all(row[2] > max(row[1], row[4]) for row in rows)
         assert median(row[6] for row in late) == pytest.approx(mhz, rel=0.001)
         assert median(row[4] for row in early) == pytest.approx(median(row[4] for row in late), rel=0.01)
 
@@ -206,9 +231,23 @@ def test_laptop_drifts_with_its_heat():
     temperatures = [sample["temperature_c"] for sample in samples]
     assert temperatures == sorted(temperatures)
     assert samples[-1]["event_reasons"] == SW_THERMAL
-    rest_c = temperatures[-1]
+    counted_us = counters_us("laptop", machine.log, clock=machine.clock, sleep=machine.clock.sleep)
+    assert counted_us["sw_thermal_slowdown"] == pytest.approx(59e6, rel=0.05)
     machine.clock.sleep(60)
-    assert machine.samples(machine.clock() - S)[-1]["temperature_c"] < rest_c - 20
+    assert machine.samples(machine.clock() - S)[-1]["temperature_c"] < temperatures[-1] - 20
+    assert loaded.infer()[6] == pytest.approx(2040, rel=0.01)
+
+
+def test_a_hot_laptop_recovers_under_a_lighter_load():
+    log = LoadLog()
+    heavy, tiny = log.join(), log.join()
+    heavy.open(CONTEXT, 0)
+    heavy.busy(0, 60 * S, 2)
+    tiny.busy(0, 120 * S, 0)
+    gpu = Gpu(PROFILES["laptop"], log)
+    clocks = [gpu.at(60 * S + s * S).sm_clock_mhz for s in (-1, 5, 10, 20, 59)]
+    assert clocks == sorted(clocks)
+    assert clocks[-1] > 1.2 * clocks[0]
 
 
 def test_the_first_client_of_a_cold_driver_waits_for_it_and_others_do_not():
@@ -290,6 +329,26 @@ def test_another_process_on_the_gpu_makes_inference_slower():
     other = machine.log.join()
     other.busy(machine.clock(), machine.clock() + S, 1)
     assert median(row[4] for row in machine.infer(loaded, 0.1)) == pytest.approx(2 * alone, rel=0.03)
+
+
+def test_gpu_times_are_autocorrelated_as_on_an_h200():
+    machine = Machine("h200")
+    times = [row[4] for row in machine.infer(warmed(machine, "medium"), 1.0)]
+    middle = median(times)
+    kept = [(a - middle, b - middle) for a, b in pairwise(times) if max(a, b) < 1.15 * middle]
+    assert sum(a * b for a, b in kept) / sum(a * a for a, _ in kept) == pytest.approx(0.45, abs=0.06)
+
+
+def test_what_a_card_does_not_measure_is_missing():
+    geforce, h200 = (
+        dict(zip(SAMPLE_FIELDS, past_reader(name, LoadLog())(S), strict=True)) for name in ("geforce", "h200")
+    )
+    assert [field for field, value in geforce.items() if math.isnan(value)] == [
+        "read_ns",
+        "power_average_mw",
+        "memory_temperature_c",
+    ]
+    assert h200["memory_temperature_c"] == 49
 
 
 def test_noise_repeats_with_the_seed_and_differs_between_starts():
@@ -377,6 +436,23 @@ def test_a_killed_process_gives_back_its_context(tmp_path: Path):
     gpu.at(t_ns)
     assert gpu.at(t_ns + 2 * S).sm_clock_mhz == 345
     assert [entry.ended_ns is None for entry in gpu.log.entries].count(True) == 1  # our own visit
+
+
+def test_processes_agree_on_what_another_did_and_when_it_was_found_dead(tmp_path: Path):
+    ours, first, second = (LoadLog(tmp_path) for _ in range(3))
+    entry = ours.join()
+    entry.busy(S, 2 * S, 0)
+    first.look(2 * S)
+    entry.busy(2 * S, 3 * S, 0)
+    entry.busy(5 * S, 6 * S, 1)
+    first.look(6 * S)
+    assert first.entries[0].rows == entry.rows == [(S, 3 * S, BUSY, 0), (5 * S, 6 * S, BUSY, 1)]
+    os.close(entry.file)  # as the kernel does for a killed process
+    first.look(7 * S)
+    second.look(8 * S)
+    assert first.entries[0].ended_ns == second.entries[0].ended_ns == 7 * S
+    assert first.entries[0].rows == second.entries[0].rows
+    entry.ended_ns = 7 * S
 
 
 def test_a_process_that_just_ends_lets_go_of_the_driver(tmp_path: Path):

@@ -348,7 +348,6 @@ class Engine:
         begin_ns = t_ns + round(h2d_ns + work.launch_us * 1e3)
         gpu_ns, sm_clock_mhz = self._compute(t_ns, begin_ns, extra_gpu_ns)
         done_ns = max(t_ns + h2d_ns + enqueue_ns, begin_ns + gpu_ns) + d2h_ns + work.synchronise_us * 1e3
-        self.entry.busy(t_ns, round(done_ns), self.load)  # copies are work, too
         self.sleep((done_ns - self.clock()) * 1e-9)
         self._inferences += 1
         return (
@@ -371,7 +370,10 @@ class Engine:
         return work.first_gpu_us * 1e3, work.first_host_us * 1e3
 
     def _compute(self, copy_ns: int, begin_ns: int, extra_ns: float) -> tuple[float, float]:
-        """Run the kernels from `begin_ns` on through whatever the clocks do; returns gpu_ns and the mean SM clock."""
+        """Run the kernels through whatever the clocks do meanwhile; returns gpu_ns and the mean SM clock.
+
+        To the GPU the copy before them is work, too.
+        """
         factor = self._factor()
         t_ns, left, cycles = begin_ns, 1.0, 0.0
         self.entry.busy(copy_ns, begin_ns + 1, self.load)

@@ -130,7 +130,6 @@ def _loaded(profile: Profile, state: State, active: tuple[Span, ...]) -> State:
     return state._replace(
         active=active,
         rung=rung,
-        worked_ns=0 if lifted else state.worked_ns,
         idle_since_ns=state.t_ns if BUSY in before - now else state.idle_since_ns,
         unused_since_ns=state.t_ns if lifted or {BUSY, CONTEXT} & (before - now) else state.unused_since_ns,
         held_since_ns=held_since_ns if CLIENT in now else None,

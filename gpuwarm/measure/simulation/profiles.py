@@ -246,7 +246,7 @@ LAPTOP = Profile(
     ),
     context_rung=1,
     recover_s=0.15,
-    thermal=Thermal(51.5, 0.6, 0.15, 12.0, knee_c=56.0, c_per_step=0.8),
+    thermal=Thermal(51.5, 0.6, 0.15, 12.0, knee_c=58.0, c_per_step=0.8),
     power_limit_w=60,
     mem_clock_max_mhz=8001,
     sm_clock_max_mhz=3105,
