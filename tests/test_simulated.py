@@ -12,12 +12,12 @@ from pathlib import Path
 from statistics import median
 
 import pytest
+from virtual import MS, Machine, S
 
 from gpuwarm.errors import EngineError, InputError
 from gpuwarm.measure import child
 from gpuwarm.measure.seam import EngineSpec, Loaded
 from gpuwarm.measure.simulated import (
-    VirtualClock,
     cold_start,
     counters_us,
     machine_state,
@@ -33,7 +33,6 @@ from gpuwarm.metadata import Phase
 from gpuwarm.recording import ITERATION, read_marks
 from gpuwarm.rows import ITERATION_FIELDS, SAMPLE_FIELDS, whole_rows
 
-S, MS = 10**9, 10**6
 STEPS = [
     "cuda_import",
     "driver_init",
@@ -44,40 +43,6 @@ STEPS = [
     "execution_context",
     "buffers",
 ]
-Rows = list[tuple[int, float, float, float, float, float, float]]
-
-
-class Machine:
-    """A simulated GPU in virtual time."""
-
-    def __init__(self, profile: str) -> None:
-        self.profile = profile
-        self.clock = VirtualClock(100 * S)
-        self.log = LoadLog()
-
-    def start(self, plan: str = "heavy", **environment: str) -> tuple[dict[str, float], Loaded]:
-        """A cold start; returns how long each step took, ms, and the engine."""
-        spec = EngineSpec(plan=plan, simulate=self.profile)
-        steps = cold_start(spec, clock=self.clock, sleep=self.clock.sleep, log=self.log, environment=environment)
-        took: dict[str, float] = {}
-        while True:
-            begin_ns = self.clock()
-            try:
-                name = next(steps)
-            except StopIteration as done:
-                return took, done.value
-            took[name] = (self.clock() - begin_ns) / MS
-
-    def infer(self, loaded: Loaded, seconds: float) -> Rows:
-        end_ns = self.clock() + round(seconds * S)
-        rows = []
-        while self.clock() < end_ns:
-            rows.append(loaded.infer())
-        return rows
-
-    def samples(self, begin_ns: int, every_ms: int = 10) -> list[dict[str, float]]:
-        read = past_reader(self.profile, self.log)
-        return [dict(zip(SAMPLE_FIELDS, read(t), strict=True)) for t in range(begin_ns, self.clock(), every_ms * MS)]
 
 
 def warmed(machine: Machine, plan: str = "heavy") -> Loaded:
@@ -479,21 +444,23 @@ def test_asking_again_works_nothing_out_again():
     assert gpu.past(now_ns) is gpu.at(now_ns + MS)
 
 
-def test_a_real_worker_runs_on_it(tmp_path: Path):
-    engine = EngineSpec(plan="tiny", simulate="h200", load_log=str(tmp_path / "load"))
-    spec = StartSpec(0, str(tmp_path), engine, (PhaseSpec(Phase("busy"), 0.3),))
-    worker = child.start("gpuwarm.measure.start:run", spec, stem=tmp_path / "worker")
-    worker.wait(60)
-    marks = read_marks(tmp_path / "start-0.jsonl")
-    assert [mark.name for mark in marks] == ["python", *STEPS, "first_inference", "second_inference", "sm_clock"]
-    assert [mark.t_ns for mark in marks] == sorted(mark.t_ns for mark in marks)
+def test_real_workers_run_on_it(tmp_path: Path):
     import numpy as np
 
-    rows = np.frombuffer(whole_rows(tmp_path / "start-0.rows", ITERATION_FIELDS), ITERATION)
+    engine = EngineSpec(plan="tiny", simulate="h200", load_log=str(tmp_path / "load"))
+    tables = []
+    for index in range(2):
+        spec = StartSpec(index, str(tmp_path), engine, (PhaseSpec(Phase("busy"), 0.3),))
+        child.start("gpuwarm.measure.start:run", spec, stem=tmp_path / f"worker-{index}").wait(60)
+        marks = read_marks(tmp_path / f"start-{index}.jsonl")
+        assert [mark.name for mark in marks] == ["python", *STEPS, "first_inference", "second_inference", "sm_clock"]
+        assert [mark.t_ns for mark in marks] == sorted(mark.t_ns for mark in marks)
+        tables.append(np.frombuffer(whole_rows(tmp_path / f"start-{index}.rows", ITERATION_FIELDS), ITERATION))
+    rows = tables[0]
     assert len(rows) > 300
     assert (np.diff(rows["t_ns"]) >= 0.99 * rows["host_ns"][:-1]).all()
-    assert math.isnan(rows["sm_clock_mhz"][0])
+    assert np.isnan(rows["sm_clock_mhz"][:2]).all()
     assert np.median(rows["sm_clock_mhz"][2:]) == pytest.approx(1980, rel=0.01)
     assert np.median(rows["gpu_ns"]) == pytest.approx(35e3, rel=0.1)
-    seen = machine_state("h200", str(tmp_path / "load"))
-    assert seen.gpus[0].processes == ()
+    assert tables[1]["gpu_ns"][0] != rows["gpu_ns"][0]  # a start of its own, not the first one again
+    assert machine_state("h200", str(tmp_path / "load")).gpus[0].processes == ()
