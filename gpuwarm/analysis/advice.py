@@ -79,12 +79,9 @@ def of(
     found = stretches(recording)
     shown = _shown(found, judged)
     moved = None if shown is None else mover(recording, shown, judged, tolerance=tolerance)
-    warm = limits.since(recording, found, judged.warmup.time_ms)
-    parts = limits.parts(warm)
-    bound, bound_evidence = limits.bound(parts)
-    throttling = limits.throttling(limits.since(recording, found, 0.0), warm, gpu)
+    limit = limits.of(recording, found, gpu, warm_after_ms=judged.warmup.time_ms)
     cold = causes.cold_start(recording)
-    verdict, reasons = trust.verdict(recording, judged, throttling, starts=len(found))
+    verdict, reasons = trust.verdict(recording, judged, limit.throttling, starts=len(found))
     lines, lines_notes = flags(meta, judged.behaviour, judged.warmup)
     return Advice(
         source=meta.source or source,
@@ -99,19 +96,19 @@ def of(
         bias=judged.bias,
         cold_start=cold,
         transitions=find(recording),
-        bound=bound,
+        bound=limit.bound,
         sampling=meta.sampling,
         verdict=verdict,
         reasons=reasons,
-        findings=(throttling, *_cold_findings(cold), *_machine_findings(meta.machine_before)),
+        findings=(limit.throttling, *_cold_findings(cold), *_machine_findings(meta.machine_before)),
         flags=lines,
         # Of another tool's file the notes say how it was read; of a measurement they are among the reasons.
         notes=(*lines_notes, *meta.notes) if meta.source else lines_notes,
         tolerance=tolerance,
-        answer=answer(judged, before(recording, found, judged), throttling, moved),
+        answer=answer(judged, before(recording, found, judged), limit.throttling, moved),
         states=() if shown is None else states.passed_through(recording, shown),
-        parts=parts,
-        bound_evidence=bound_evidence,
+        parts=limit.parts,
+        bound_evidence=limit.bound_evidence,
     )
 
 

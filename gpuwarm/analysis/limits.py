@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpuwarm.analysis.finding import Finding, Severity
 from gpuwarm.analysis.steady import Stretch
@@ -37,23 +38,6 @@ _CAUSES = {  # event reasons that hold a clock down -> what they stand for
 _THERMAL = ("sw_thermal_slowdown", "hw_thermal_slowdown", "hw_slowdown")
 
 
-def since(recording: Recording, found: Sequence[Stretch], after_ms: float | None) -> Recording:
-    """What happened from `after_ms` into each start's stretch of continuous inference until its end.
-
-    With None, where it is not known when the warm-up is over, the later half of each stretch.
-    """
-    rows = [np.zeros(0, np.int64)]
-    seen = np.zeros(recording.samples.size, bool)
-    for stretch in found:
-        first = stretch.rows.size // 2 if after_ms is None else int(np.searchsorted(stretch.elapsed_ms, after_ms))
-        kept = stretch.rows[first:]
-        if kept.size:
-            times = recording.iterations["t_ns"][kept]
-            seen |= (recording.samples["t_ns"] >= times[0]) & (recording.samples["t_ns"] <= times[-1])
-            rows.append(kept)
-    return replace(recording, iterations=recording.iterations[np.concatenate(rows)], samples=recording.samples[seen])
-
-
 @dataclass(frozen=True)
 class Parts:
     """Where the time of a warm inference goes: medians, None where not measured."""
@@ -63,6 +47,48 @@ class Parts:
     h2d_ms: float | None = None
     gpu_ms: float | None = None
     d2h_ms: float | None = None
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What keeps a workload from being faster, and what says so."""
+
+    parts: Parts
+    bound: Bound
+    bound_evidence: str
+    throttling: Finding
+
+
+def of(recording: Recording, found: Sequence[Stretch], gpu: GpuState | None, *, warm_after_ms: float | None) -> Limits:
+    """What limits the stretches `found` in a recording once warm; `gpu` has its limits."""
+    warm = since(recording, found, warm_after_ms)
+    measured = parts(warm)
+    return Limits(measured, *bound(measured), throttling(since(recording, found, 0.0), warm, gpu))
+
+
+def since(recording: Recording, found: Sequence[Stretch], after_ms: float | None) -> Recording:
+    """What happened from `after_ms` into each start's stretch of continuous inference until its end.
+
+    With None, where it is not known when the warm-up is over, the later half of each stretch.
+    """
+    rows = [recording.iterations[:0]]
+    seen = np.zeros(recording.samples.size, bool)
+    for stretch in found:
+        first = stretch.rows.size // 2 if after_ms is None else int(np.searchsorted(stretch.elapsed_ms, after_ms))
+        kept = stretch.rows[first:]
+        if kept.size:
+            begin_ns, end_ns = recording.iterations["t_ns"][kept[[0, -1]]]
+            seen |= (recording.samples["t_ns"] >= begin_ns) & (recording.samples["t_ns"] <= end_ns)
+            rows.append(_taken(recording.iterations, kept))
+    iterations = rows[1] if len(rows) == 2 else np.concatenate(rows)  # noqa: PLR2004 -- one start: nothing to join
+    return replace(recording, iterations=iterations, samples=recording.samples[seen])
+
+
+def _taken(iterations: Rows, ascending: NDArray[np.int64]) -> Rows:
+    """These rows; a view where none is left out between them, as a copy of a million rows costs half a second."""
+    first, last = int(ascending[0]), int(ascending[-1])
+    whole = ascending.size == last - first + 1
+    return iterations[first : last + 1] if whole else iterations[ascending]
 
 
 def parts(warm: Recording) -> Parts:

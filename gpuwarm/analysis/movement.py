@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 from gpuwarm.analysis.steady import Judgement, Stretch
-from gpuwarm.recording import Floats, Recording, Rows
+from gpuwarm.recording import Floats, Recording
 
 BLOCKS = 50  # medians that are compared; fine enough for a step, coarse enough that noise averages out
 MIN_BLOCKS = 12  # fewer go together by chance
@@ -32,8 +32,9 @@ def mover(recording: Recording, stretch: Stretch, judged: Judgement, *, toleranc
     until = stretch.rows.size
     if judged.warmup.time_ms is not None:
         until = int(np.searchsorted(stretch.elapsed_ms, 2 * judged.warmup.time_ms))
-    rows = recording.iterations[stretch.rows[:until]]
-    latency, enqueue, clock = (_blocks(rows, name) for name in (f"{stretch.quantity}_ns", "enqueue_ns", "sm_clock_mhz"))
+    rows = stretch.rows[:until]
+    latency = _blocks(stretch.latency_ms[:until])
+    enqueue, clock = (_blocks(recording.iterations[name][rows]) for name in ("enqueue_ns", "sm_clock_mhz"))
     moved = _spread(latency)
     if moved is None or moved <= tolerance:
         return None
@@ -56,11 +57,11 @@ def mover(recording: Recording, stretch: Stretch, judged: Judgement, *, toleranc
     return None
 
 
-def _blocks(rows: Rows, name: str) -> Floats:
+def _blocks(values: Floats) -> Floats:
     """Medians of equal blocks; NaN where a block holds a missing value."""
-    blocks = min(BLOCKS, rows.size // MIN_BLOCK_ITERATIONS)
-    edges = np.linspace(0, rows.size, blocks + 1).astype(np.int64)
-    return np.array([np.median(rows[name][begin:end]) for begin, end in pairwise(edges)])
+    blocks = min(BLOCKS, values.size // MIN_BLOCK_ITERATIONS)
+    edges = np.linspace(0, values.size, blocks + 1).astype(np.int64)
+    return np.array([np.median(values[begin:end]) for begin, end in pairwise(edges)])
 
 
 def _spread(blocks: Floats) -> float | None:

@@ -1,7 +1,6 @@
 """The states a GPU passed through, told apart by its clocks; the P-state is a label."""
 
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -36,7 +35,7 @@ def passed_through(recording: Recording, stretch: Stretch) -> tuple[ClockState, 
     begin_ns = _process_start_ns(recording, stretch.start, zero_ns) - int(LOOK_BACK_MS * 1e6)
     times = recording.samples["t_ns"]
     samples = recording.samples[(times >= begin_ns) & (times <= end_ns)]
-    return (*_from_nvml(samples, zero_ns), *_from_gpu(recording.iterations[stretch.rows], stretch))
+    return (*_from_nvml(samples, zero_ns), *_from_gpu(recording.iterations["sm_clock_mhz"][stretch.rows], stretch))
 
 
 def _process_start_ns(recording: Recording, start: int, default_ns: int) -> int:
@@ -60,21 +59,21 @@ def _from_nvml(samples: Rows, zero_ns: int) -> tuple[ClockState, ...]:
     return tuple(found)
 
 
-def _from_gpu(rows: Rows, stretch: Stretch) -> tuple[ClockState, ...]:
-    known = np.flatnonzero(np.isfinite(rows["sm_clock_mhz"]))
-    edges = np.linspace(0, known.size, min(known.size, MAX_POINTS) + 1).astype(np.int64)
-    blocks = [known[a:b] for a, b in pairwise(edges)]
-    clocks = np.array([np.median(rows["sm_clock_mhz"][block]) for block in blocks])
+def _from_gpu(clocks_mhz: Floats, stretch: Stretch) -> tuple[ClockState, ...]:
+    known = np.flatnonzero(np.isfinite(clocks_mhz))
+    size = max(1, -(-known.size // MAX_POINTS))
+    blocks = known[: known.size // size * size].reshape(-1, size)
+    medians_mhz = np.median(clocks_mhz[blocks], axis=1)
     found = []
-    for begin, end in _runs((clocks,)):
-        own = np.concatenate(blocks[begin:end])
-        until = stretch.elapsed_ms[min(own[-1] + 1, stretch.elapsed_ms.size - 1)]
+    for begin, end in _runs((medians_mhz,)):
+        own = blocks[begin:end].ravel()
+        last = own[-1] + 1 if end < len(blocks) else stretch.elapsed_ms.size - 1
         found.append(
             ClockState(
                 source="gpu",
                 from_ms=float(stretch.elapsed_ms[own[0]]),
-                until_ms=float(until),
-                sm_clock_mhz=float(np.median(rows["sm_clock_mhz"][own])),
+                until_ms=float(stretch.elapsed_ms[min(last, stretch.elapsed_ms.size - 1)]),
+                sm_clock_mhz=float(np.median(medians_mhz[begin:end])),
                 latency_ms=median(stretch.latency_ms[own]),
             )
         )
