@@ -17,7 +17,7 @@ from hypothesis.extra import numpy as hnp
 import gpuwarm
 from gpuwarm.analysis import advice
 from gpuwarm.analysis.advice import Advice
-from gpuwarm.machine import GpuState, MachineState
+from gpuwarm.machine import GpuProcess, GpuState, MachineState
 from gpuwarm.metadata import Mark, Metadata, Phase, Start, Workload
 from gpuwarm.recording import ITERATION, SAMPLE, Recording
 
@@ -136,6 +136,17 @@ def test_a_driver_load_that_sampling_hides_is_a_finding_with_both_times() -> Non
     assert finding.id == "driver-load-masked"
     assert finding.summary.startswith("loading the driver costs each start 1.3 s")
     assert "1.5 s with no client of gpuwarm alive, 200 ms while it sampled" in finding.evidence
+
+
+def test_what_is_wrong_with_the_machine_is_part_of_the_advice_and_nothing_is_said_twice() -> None:
+    found = measured.flat()
+    shared = GpuState(
+        index=0, name="NVIDIA H200", persistence_mode="off", processes=(GpuProcess(7, "python", "C", 9000.0),)
+    )
+    before = MachineState(platform="linux", gpus=(shared,))
+    answer = advice.of(replace(found, meta=replace(found.meta, machine_before=before)))
+    assert [finding.id for finding in answer.findings] == ["throttling", "persistence-off-masked"]
+    assert answer.reasons == ("1 other process on this GPU before the run: python (pid 7)",)
 
 
 EMPTY = Recording(np.empty(0, SAMPLE), np.empty(0, ITERATION), Metadata())

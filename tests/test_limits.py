@@ -24,6 +24,7 @@ SW_POWER_CAP, SW_THERMAL = 4.0, 32.0
         (Parts(gpu_ms=0.150, enqueue_ms=0.089), "gpu"),
         (Parts(gpu_ms=1.0, enqueue_ms=0.1, h2d_ms=1.2, d2h_ms=0.1), "transfer"),
         (Parts(gpu_ms=1.0, enqueue_ms=0.1, h2d_ms=0.1, d2h_ms=1.2), "transfer"),
+        (Parts(gpu_ms=1.0, enqueue_ms=0.1, h2d_ms=0.3, d2h_ms=0.2), "gpu"),
         (Parts(gpu_ms=1.0), "unknown"),
         (Parts(enqueue_ms=1.0, host_ms=2.0), "unknown"),
         (Parts(), "unknown"),

@@ -28,6 +28,10 @@ _JSON_NAMES = {"before": "from", "after": "to"}  # of a transition: `from` is a 
 _SAMPLING_KEYS = ("period_ms", "refresh_ms", "clock_uncertainty_ms")  # the others say what sampling cost
 
 
+_MATTERS_ELSEWHERE = ("persistence-off-masked",)  # measured with a monitor running, deployed without
+_IN_REASONS = "other-processes"  # a finding that is among the reasons of the verdict already
+
+
 @dataclass(frozen=True)
 class Advice:
     """The contract of `run --json` and `analyze --json`; what a person reads is rendered from it by `show/`."""
@@ -144,13 +148,13 @@ def _cold_findings(cold: ColdStart | None) -> tuple[Finding, ...]:
 
 
 def _machine_findings(machine: MachineState | None) -> tuple[Finding, ...]:
-    """What is wrong with how the machine was set up; other processes are among the reasons of the verdict already."""
+    """What of the machine's set-up changes what this run is worth elsewhere."""
     if machine is None:
         return ()
     return tuple(
         finding
         for finding in checks.findings(machine)
-        if finding.severity in ("warning", "error") and finding.id != "other-processes"
+        if (finding.severity in ("warning", "error") or finding.id in _MATTERS_ELSEWHERE) and finding.id != _IN_REASONS
     )
 
 
