@@ -109,7 +109,7 @@ def stretches(recording: Recording, *, quantity: Quantity | None = None) -> tupl
     """
     starts = recording.iterations["start"]
     found = []
-    for start in np.unique(starts):
+    for start in _continuous(recording):
         rows = np.flatnonzero(starts == start)
         phases = recording.meta.starts[start].phases if start < len(recording.meta.starts) else ()
         known = float(np.isfinite(recording.iterations["host_ns"][rows]).mean())
@@ -118,6 +118,17 @@ def stretches(recording: Recording, *, quantity: Quantity | None = None) -> tupl
         if stretch is not None:
             found.append(stretch)
     return tuple(found)
+
+
+def _continuous(recording: Recording) -> list[int]:
+    """Starts that were to infer continuously: without those that end after the cold inferences, or were killed.
+
+    A start that was killed counts where there is no whole one.
+    """
+    seen = [int(start) for start in np.unique(recording.iterations["start"])]
+    about = dict(enumerate(recording.meta.starts))
+    meant = [start for start in seen if start not in about or len(about[start].phases) != 1]
+    return [start for start in meant if start not in about or about[start].failure is None] or meant
 
 
 def _stretch(

@@ -12,6 +12,7 @@ from gpuwarm.errors import GpuwarmError
 
 EXIT_INTERRUPTED = 128 + signal.SIGINT
 COMMANDS: tuple[str, ...] = (
+    "run",
     "analyze",
     "plot",
 )  # modules of this folder, each registers its command; the order is that of --help

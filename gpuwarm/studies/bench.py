@@ -1,0 +1,187 @@
+"""A measurement going on: its folder, its watch, and one cold start after another.
+
+Studies (`run`, `explain`, `idle`) differ in which starts they make; everything that happens around a start is here.
+"""
+
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+from types import TracebackType
+
+import msgspec
+
+from gpuwarm.errors import DeviceError, EngineError, GpuwarmError, RecordingError
+from gpuwarm.measure import child
+from gpuwarm.measure.seam import EngineSpec
+from gpuwarm.measure.start import FIRST, PhaseSpec, StartSpec
+from gpuwarm.metadata import Mark, Metadata, Rest, Start
+from gpuwarm.recording import Recording, read_marks, write_meta
+from gpuwarm.studies.device import Device
+from gpuwarm.studies.watch import POLL_S, Watch, unwatched_rest
+
+
+class Bench:
+    """A measurement in `NAME.part/`. Leaving the context ends every child and keeps what was measured."""
+
+    def __init__(self, device: Device, output: Path, meta: Metadata) -> None:
+        """Measure on `device` what will become `output`."""
+        self.device = device
+        self.meta = meta
+        self.part = output.with_suffix(".part")
+        self._output = output
+        self._watch: Watch | None = None
+        self._worker: child.Child | None = None
+
+    def __enter__(self) -> "Bench":
+        """Make the folder and write what is known before anything is measured.
+
+        Raises:
+            RecordingError: a measurement of that name is there already, or the place cannot be written.
+        """
+        _make_folder(self.part, self._output)
+        if self.device.load_log is not None:
+            Path(self.device.load_log).mkdir()
+        now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+        self.keep(replace(self.meta, complete=False, started_utc=now, machine_before=self.device.state()))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End the children; save the recording if anything was measured."""
+        if self._worker is not None:
+            self._worker.end()
+        if isinstance(error, KeyboardInterrupt):
+            self.note(f"interrupted during start {len(self.meta.starts)}: what was measured until then was kept")
+        elif error is not None:
+            self.note(f"ended early: {error}")
+        self.end_sampling()
+        if self.anything_measured():
+            self._save()
+        shutil.rmtree(self.part)
+
+    def note(self, sentence: str) -> None:
+        """Add a sentence about what went otherwise than planned."""
+        self.keep(replace(self.meta, notes=(*self.meta.notes, sentence)))
+
+    def keep(self, meta: Metadata) -> None:
+        """Replace what is known about the measurement."""
+        self.meta = meta
+        write_meta(self.part, meta)
+
+    def begin_sampling(self, period_ms: float | None) -> None:
+        """Start the sampler; the GPU's state at first sight is what rest means from now on.
+
+        Raises:
+            DeviceError: it cannot read the GPU.
+        """
+        try:
+            self._watch = Watch(self.device, self.part, period_ms)
+        except DeviceError:
+            raise
+        except GpuwarmError as error:  # killed from outside: latency alone is still worth having
+            self.note(f"the GPU's state could not be sampled: {error}")
+
+    def end_sampling(self) -> None:
+        """End the sampler and keep what it says of itself."""
+        if self._watch is None:
+            return
+        watch, self._watch = self._watch, None
+        try:
+            self.keep(replace(self.meta, sampling=watch.end()))
+        except GpuwarmError as error:
+            self.note(f"sampling ended early, so the GPU's state is missing after that: {error}")
+
+    def settle(self, timeout_s: float) -> Rest:
+        """Let the GPU rest; without a sampler, for a fixed time."""
+        return self._watch.settle(timeout_s) if self._watch is not None else unwatched_rest()
+
+    def start(
+        self,
+        engine: EngineSpec,
+        phases: Sequence[PhaseSpec],
+        *,
+        rest: Rest,
+        arm: str = "sampled",
+        environment: Mapping[str, str] | None = None,
+    ) -> Start:
+        """Make one cold start in a fresh process and wait for its end; one that dies is kept, with its failure.
+
+        Raises:
+            DeviceError, EngineError: the engine cannot run here; another try would end the same.
+        """
+        if self._watch is not None and not self._watch.alive():
+            self.end_sampling()
+        sampled = self._watch is not None
+        index = len(self.meta.starts)
+        start = Start(
+            arm=arm,
+            sampled=sampled,
+            phases=(FIRST, *(spec.phase for spec in phases)),
+            rest=rest,
+            counters_before_us=self.device.counters_us() if sampled else {},
+        )
+        # The start is in the metadata before its process is: a SIGKILL between the two loses nothing.
+        self._keep_start(index, start)
+        worker = self._worker = child.start(
+            "gpuwarm.measure.start:run",
+            StartSpec(index=index, folder=str(self.part), engine=engine, phases=tuple(phases)),
+            stem=self.part / f"start-{index}",
+            environment={**self.device.environment, **(environment or {})},
+        )
+        start = replace(start, marks=(Mark("process_start", worker.started_ns),))
+        self._keep_start(index, start)
+        start = replace(start, failure=self._outcome(worker, index))
+        if sampled:
+            start = replace(start, counters_after_us=self.device.counters_us())
+        self._keep_start(index, start)
+        return start
+
+    def _outcome(self, worker: child.Child, index: int) -> str | None:
+        """Wait for a worker; the sentence it died with, or None."""
+        while worker.alive():
+            time.sleep(POLL_S)
+        try:
+            versions = msgspec.json.decode(worker.wait(), type=dict[str, str])
+        except (DeviceError, EngineError):
+            raise
+        except GpuwarmError as error:
+            self.note(f"start {index + 1} was cut short: {error}")
+            return str(error)
+        self.keep(replace(self.meta, versions={**self.meta.versions, **versions}))
+        return None
+
+    def anything_measured(self) -> bool:
+        """Whether any start has given a result."""
+        return any(
+            mark.name == "first_inference"
+            for index in range(len(self.meta.starts))
+            for mark in read_marks(self.part / f"start-{index}.jsonl")
+        )
+
+    def _keep_start(self, index: int, start: Start) -> None:
+        self.keep(replace(self.meta, starts=(*self.meta.starts[:index], start)))
+
+    def _save(self) -> None:
+        try:
+            self.keep(replace(self.meta, machine_after=self.device.state()))
+        except DeviceError as error:
+            self.note(f"the GPU could not be looked at afterwards: {error}")
+        self.keep(replace(self.meta, complete=True))
+        Recording.load(self.part).save(self._output)
+
+
+def _make_folder(part: Path, output: Path) -> None:
+    if output.exists():
+        raise RecordingError(f"{output} exists: choose another name with --output")
+    try:
+        part.mkdir(parents=True)
+    except FileExistsError as error:
+        raise RecordingError(
+            f"{part} holds a measurement that was cut short: read it with `gpuwarm analyze {part}`, or remove it"
+        ) from error
+    except OSError as error:
+        raise RecordingError(f"cannot make {part}: {error.strerror}; choose another place with --output") from error
