@@ -63,6 +63,7 @@ class GpuState:
     mig_mode: str | None = None  # "enabled" | "disabled" | with " (pending ...)" where a change waits for a reset
     mig_devices: int | None = None  # where MIG is enabled: how many instances exist
     driver_model: str | None = None  # WDDM | TCC | MCDM, Windows only
+    virtualization_mode: str | None = None  # nvidia-smi -q's words: VGPU in a guest, Pass-Through, ...; "None"
     compute_mode: str | None = None
     display_active: bool | None = None
     ecc_mode: str | None = None

@@ -1,0 +1,78 @@
+"""Any output of nvidia-smi, told by its content -> the machine at one moment, or the recording of one GPU."""
+
+import re
+
+from gpuwarm.errors import InputError
+from gpuwarm.machine import MachineState
+from gpuwarm.read import smi_csv, smi_dmon, smi_log, smi_query, smi_table
+from gpuwarm.read.smi_log import SmiLog
+from gpuwarm.read.text import looks_like, plain_lines, utf8
+from gpuwarm.recording import Recording
+
+EXPECTED = "the output of `nvidia-smi`, `nvidia-smi -q` (best), `-q -x`, `--query-gpu=... --format=csv` or `dmon`"
+# What nvidia-smi says instead of an answer -> what that means and what to do.
+_REFUSALS = (
+    (r"couldn't communicate with the NVIDIA driver", "its driver is not loaded: install it, or `sudo modprobe nvidia`"),
+    (r"[Dd]river/library version mismatch", "the driver was updated under a running one: reboot"),
+    (r"No devices were found", "the driver sees no GPU: see `lspci | grep -i nvidia` and `dmesg | grep NVRM`"),
+    (
+        r"Unable to determine the device handle|GPU is lost",
+        "a GPU fell off the bus: see `dmesg | grep Xid`, then reboot",
+    ),
+    (r"Failed to initialize NVML: Unknown Error", "the container lost its GPU devices: restart it"),
+    (r"Failed to initialize NVML", "it cannot reach the driver: see `dmesg | grep NVRM`"),
+    (
+        r"nvidia-smi: (?:command )?not found|'nvidia-smi' is not recognized",
+        "there is no nvidia-smi: install the driver",
+    ),
+)
+
+
+def machine_state(data: bytes, source: str) -> MachineState:
+    """The machine that an output of nvidia-smi shows; what it does not tell is None, and a note names what would.
+
+    Args:
+        data: a file or a paste as it is: any encoding, any text around it.
+        source: its name, for messages.
+
+    Raises:
+        InputError: it is nothing of the sort, or cut to nothing; the message says what it looks like and what to give.
+    """
+    data = utf8(data, source)
+    lines = plain_lines(data)
+    text = "\n".join(lines)
+    if "<nvidia_smi_log" in text:
+        return smi_query.xml_machine_state(text, source)
+    if smi_table.recognise(text):
+        return smi_table.machine_state(lines, source)
+    if smi_query.recognise(lines):
+        return smi_query.machine_state(lines, source)
+    log = _log(data, source, None)
+    if log is not None:
+        return smi_log.machine_state(log)
+    for refusal, meaning in _REFUSALS:
+        if re.search(refusal, text):
+            raise InputError(f"{source} is nvidia-smi saying that it cannot answer: {meaning}")
+    raise InputError(f"{source} looks like {looks_like(text)}; expected is {EXPECTED}")
+
+
+def recording(data: bytes, source: str, *, gpu: str | None = None, columns: str | None = None) -> Recording | None:
+    """The recording of one GPU in a --query-gpu or dmon log; None where `data` is no such log.
+
+    Args:
+        data: the log in any encoding.
+        source: its name, for messages.
+        gpu: which GPU, by index, bus id or UUID; needed where there are several.
+        columns: the fields of --query-gpu where the log has no header.
+
+    Raises:
+        InputError: it is such a log, and cannot be read, or has no such GPU.
+    """
+    log = _log(utf8(data, source), source, columns)
+    return None if log is None else smi_log.recording(log, gpu)
+
+
+def _log(data: bytes, source: str, columns: str | None) -> SmiLog | None:
+    if smi_dmon.recognise(data):
+        return smi_dmon.read(data, source)
+    return smi_csv.read(data, source, columns) if columns or smi_csv.recognise(data) else None

@@ -1,0 +1,380 @@
+"""nvidia-smi's --query-gpu logs, and what scripts around nvidia-smi make of them -> SmiLog.
+
+A log may have a million rows, so columns are read as columns, a block of lines at a time; Python itself only sees the
+header, some rows, and what is odd.
+"""
+
+import csv
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuwarm.errors import InputError
+from gpuwarm.machine import EVENT_REASONS
+from gpuwarm.read import cells, smi_columns, smi_time
+from gpuwarm.read.cells import Block, Mask
+from gpuwarm.read.smi_columns import Column
+from gpuwarm.read.smi_fields import averages_power, reason_name
+from gpuwarm.read.smi_log import SmiLog
+from gpuwarm.recording import SAMPLE, Floats
+
+BLOCK_BYTES = 1 << 19  # so big that numpy's cost a call vanishes, so small that a block stays in the cache
+HEAD_LINES = 400  # the header hides behind at most so many lines of prompts; so many rows tell columns by their values
+GPUS_MAX = 256  # more names than that name something else
+GOOD_COMMAND = (
+    "nvidia-smi --query-gpu=timestamp,index,pstate,clocks.sm,clocks.mem,power.draw,utilization.gpu,"
+    "clocks_event_reasons.active --format=csv -lms 100"
+)
+_DELIMITERS = (",", ";", "\t")
+_IDENTITIES = ("index", "pci.bus_id", "uuid", "serial", "name")  # what tells GPUs apart, the surest first
+# Fields of SAMPLE and the queries that give them, the first that is there
+_SAMPLED = {
+    "sm_clock_mhz": ("clocks.sm", "clocks.gr"),
+    "mem_clock_mhz": ("clocks.mem",),
+    "temperature_c": ("temperature.gpu",),
+    "memory_temperature_c": ("temperature.memory",),
+    "gpu_util_pct": ("utilization.gpu",),
+    "pcie_gen": ("pcie.link.gen.gpucurrent", "pcie.link.gen.current"),
+}
+_MW_PER_W = 1000.0
+Read = Callable[[Block], Floats]
+
+
+@dataclass(frozen=True)
+class _Table:
+    """How a table is written, and where its rows begin."""
+
+    columns: tuple[Column, ...]
+    delimiter: str
+    begin: int  # byte of the first line after the header
+    header: str = ""
+    notes: tuple[str, ...] = ()
+
+    def place(self, field: str) -> int | None:
+        """The number of a column; None where there is none."""
+        return next((at for at, column in enumerate(self.columns) if column.field == field), None)
+
+
+def recognise(data: bytes) -> bool:
+    """Whether there is a table of nvidia-smi's fields in it, with or without a header."""
+    return _table(data, None) is not None
+
+
+def read(data: bytes, source: str, columns: str | None = None) -> SmiLog:
+    """Read a whole log.
+
+    Args:
+        data: the log as UTF-8.
+        source: its name, for messages.
+        columns: the fields of --query-gpu, comma-separated, where the log has no header or a wrong one.
+
+    Raises:
+        InputError: no column can be told, or no row has them.
+    """
+    table = _table(data, None if columns is None else smi_columns.given(columns))
+    if table is None:
+        named = "no row has as many values as --columns names" if columns else "nothing tells which column is which"
+        raise InputError(f"{source}: {named}; give --columns as in --query-gpu, or log with a header: `{GOOD_COMMAND}`")
+    if table.delimiter == ";":  # where a comma is the decimal sign
+        data = data.replace(b",", b".")
+    return _read(data, table, source)
+
+
+def read_rows(data: bytes, source: str, columns: tuple[Column, ...]) -> SmiLog:
+    """Read rows of known columns, commas between them, without a header.
+
+    Raises:
+        InputError: no row has them.
+    """
+    return _read(data, _Table(columns, ",", 0), source)
+
+
+def _read(data: bytes, table: _Table, source: str) -> SmiLog:
+    reader = _Reader(data, table, source)
+    for begin, end in _blocks(data, table.begin):
+        reader.add(begin, end)
+    return reader.log()
+
+
+def _table(data: bytes, given: tuple[Column, ...] | None) -> _Table | None:
+    head = data[:BLOCK_BYTES].split(b"\n", HEAD_LINES)[:HEAD_LINES]
+    begin = 0
+    for raw in head:
+        line = raw.decode("utf-8", "replace").strip()
+        end = begin + len(raw) + 1
+        queried = re.search(r"--query-gpu[= ]([\w.]+(?:,[\w.]+)+)", line)
+        if queried and given is None:
+            given = smi_columns.given(queried[1])
+        for delimiter in () if queried else _DELIMITERS:
+            texts = _split(line, delimiter)
+            if smi_columns.is_header(texts):
+                columns = given if given and len(given) == len(texts) else tuple(map(smi_columns.named, texts))
+                return _Table(columns, delimiter, end, line)
+            if given is not None and len(texts) == len(given) > 1 and any(text[:1].isdigit() for text in texts):
+                return _Table(given, delimiter, begin)
+        begin = end
+    return None if given else _by_values(head)
+
+
+def _by_values(head: Sequence[bytes]) -> _Table | None:
+    """The table of a log without header."""
+    lines = [raw.decode("utf-8", "replace").strip() for raw in head]
+    for delimiter in _DELIMITERS:
+        rows = [row for line in lines if (row := _split(line, delimiter))]
+        widths = Counter(len(row) for row in rows)
+        if not widths:
+            continue
+        width = widths.most_common(1)[0][0]
+        columns, doubt = smi_columns.by_values([row for row in rows if len(row) == width])
+        known = {column.field for column in columns if column.field}
+        if len(known) >= min(smi_columns.KNOWN_MIN, width) and known - {
+            "index",
+            "timestamp",
+            "temperature.gpu",
+            "name",
+        }:
+            taken = ", ".join(column.field or "(unknown)" for column in columns)
+            note = f"no header: by their values the columns are taken for {taken}" + (f"; {doubt}" if doubt else "")
+            return _Table(columns, delimiter, 0, notes=(f"{note}; --columns tells them for certain",))
+    return None
+
+
+def _split(line: str, delimiter: str) -> list[str]:
+    try:
+        return next(csv.reader([line], delimiter=delimiter, skipinitialspace=True), [])
+    except csv.Error:  # a cell beyond csv's limit: no log of nvidia-smi
+        return []
+
+
+def _blocks(data: bytes, begin: int) -> Iterator[tuple[int, int]]:
+    """Stretches of whole lines; the last may lack its newline."""
+    while begin < len(data):
+        newline = data.find(b"\n", begin + BLOCK_BYTES)
+        end = len(data) if newline < 0 else newline + 1
+        yield begin, end
+        begin = end
+
+
+@dataclass
+class _Gpu:
+    """A GPU of the log: its number, its name there, and its first and last row."""
+
+    number: int
+    label: str
+    first: str
+    last: str
+
+
+class _Reader:
+    """Fills the samples of a log, block by block."""
+
+    def __init__(self, data: bytes, table: _Table, source: str) -> None:
+        """Make room for as many rows as there are lines."""
+        self._data, self._table, self._source = data, table, source
+        lines = data.count(b"\n", table.begin) + 1
+        self._samples = np.empty(lines, SAMPLE)
+        self._gpu = np.empty(lines, np.int64)
+        self._rows = 0
+        self._time: smi_time.Format | None = None
+        self._plan: dict[str, Read] = {}
+        self._gpus: dict[int, _Gpu] = {}
+        self._headers = 0
+        self._damaged: list[int] = []  # where in the data the damaged rows begin
+        self._notes = list(table.notes)
+
+    def add(self, begin: int, end: int) -> None:
+        """Read the rows between two places of the data."""
+        text = self._data[begin:end]
+        ends_whole = text.endswith(b"\n")
+        block = cells.block(
+            text if ends_whole else text + b"\n",
+            delimiter=self._table.delimiter.encode(),
+            columns=len(self._table.columns),
+        )
+        t_ns, good = self._times(block)
+        if self._table.header:
+            first = _split(self._table.header, self._table.delimiter)[0]
+            good &= ~cells.begins_with(block.column(0), first.encode())
+        if not ends_whole and good.size > 1 and good[-1]:
+            column = block.column(len(self._table.columns) - 1)
+            good[-1] = _alike(column.text(-2), column.text(-1))
+        for place in [*block.odd, *block.places(~good)]:
+            self._set_aside(block.text(place), begin + place[0])
+        if good.any():
+            self._append(block if good.all() else block.chosen(good), t_ns[good])
+
+    def _times(self, block: Block) -> tuple[NDArray[np.int64], Mask]:
+        count = block.begin.shape[0]
+        place = self._table.place("timestamp")
+        if place is None:
+            return np.arange(self._rows, self._rows + count), np.ones(count, np.bool_)
+        column = block.column(place)
+        if self._time is None:
+            self._time = smi_time.format_of(map(column.text, range(min(HEAD_LINES, count))), self._data)
+        if self._time is None:
+            return np.zeros(count, np.int64), np.zeros(count, np.bool_)
+        return smi_time.nanoseconds(column, self._time)
+
+    def _set_aside(self, line: str, place: int) -> None:
+        if line == self._table.header:
+            self._headers += 1
+        elif self._table.header and smi_columns.is_header(_split(line, self._table.delimiter)):
+            raise InputError(
+                f"{self._source} changes its columns in line {self._line(place):,}: "
+                "give what is before that line and what follows it as two files"
+            )
+        elif line:
+            self._damaged.append(place)
+
+    def _line(self, place: int) -> int:
+        return self._data.count(b"\n", 0, place) + 1
+
+    def _append(self, block: Block, t_ns: NDArray[np.int64]) -> None:
+        if not self._rows:
+            self._plan = self._planned(block)
+        begin, self._rows = self._rows, self._rows + t_ns.shape[0]
+        rows = self._samples[begin : self._rows]
+        rows["t_ns"] = t_ns
+        for name in SAMPLE.names or ():
+            if name != "t_ns":
+                rows[name] = self._plan[name](block) if name in self._plan else np.nan
+        self._gpu[begin : self._rows] = self._which(block)
+
+    def _planned(self, block: Block) -> dict[str, Read]:
+        """How to read each field of SAMPLE from a block, judged by the first."""
+        plan: dict[str, Read] = {}
+        for name, queries in _SAMPLED.items():
+            read = next((read for query in queries if (read := self._numbers(query, block))), None)
+            if read:
+                plan[name] = read
+        place = self._table.place("pstate")
+        if place is not None:
+            plan["pstate"] = lambda block: cells.numbers_after(block.column(place), b"P")
+        return plan | self._power(block) | self._event_reasons()
+
+    def _numbers(self, query: str, block: Block, factor: float = 1.0) -> Read | None:
+        """Reads a column in nvidia-smi's unit; None where it is not there or says nothing."""
+        place = self._table.place(query)
+        if place is None or np.isnan(cells.numbers(block.column(place))).all():
+            return None
+        unit = re.match(r"-?[\d.]+\s*([A-Za-z]+)", block.column(place).text(0))
+        column = self._table.columns[place]
+        scale = factor * (replace(column, unit=unit[1]) if unit else column).scale
+        return lambda block: cells.numbers(block.column(place)) * scale
+
+    def _power(self, block: Block) -> dict[str, Read]:
+        """Instant and average power; power.draw is one or the other by the GPU's generation."""
+        draw, average, instant = (
+            self._numbers(query, block, _MW_PER_W)
+            for query in ("power.draw", "power.draw.average", "power.draw.instant")
+        )
+        place = self._table.place("name")
+        averages = averages_power(None if place is None else block.column(place).text(0))
+        if draw and not average and (averages or (averages is None and instant)):
+            average = draw
+        elif draw and not instant:
+            instant = draw
+            if averages is None and not average:
+                self._notes.append(
+                    "power.draw is a 1 s average on some GPUs, and this log does not name its GPU; "
+                    "power.draw.instant never is one"
+                )
+        return {name: read for name, read in (("power_mw", instant), ("power_average_mw", average)) if read}
+
+    def _event_reasons(self) -> dict[str, Read]:
+        """From the mask, or from a column for each reason."""
+        mask = self._table.place("clocks_event_reasons.active")
+        if mask is not None:
+            return {"event_reasons": lambda block: cells.hexadecimals(block.column(mask))}
+        bits = {name: bit for bit, name in EVENT_REASONS.items()}
+        places = [
+            (at, bits[name])
+            for at, column in enumerate(self._table.columns)
+            if column.field.startswith("clocks_event_reasons.") and (name := reason_name(column.field))
+        ]
+
+        def read(block: Block) -> Floats:
+            active = [(cells.begins_with(block.column(at), b"Active"), bit) for at, bit in places]
+            told = np.any(
+                [
+                    is_active | cells.begins_with(block.column(at), b"Not")
+                    for (is_active, _), (at, _) in zip(active, places, strict=True)
+                ],
+                axis=0,
+            )
+            return np.where(told, sum(is_active * float(bit) for is_active, bit in active), np.nan)
+
+        return {"event_reasons": read} if places else {}
+
+    def _which(self, block: Block) -> NDArray[np.int64]:
+        """The number of each row's GPU."""
+        place = next((at for name in _IDENTITIES if (at := self._table.place(name)) is not None), None)
+        key = np.zeros(block.begin.shape[0], np.int64) if place is None else cells.keys(block.column(place))
+        if (key == key[0]).all():
+            found, first, last, which = (
+                key[:1],
+                np.zeros(1, np.int64),
+                np.full(1, key.size - 1),
+                np.zeros(key.size, np.int64),
+            )
+        else:
+            found, first, which = np.unique(key, return_index=True, return_inverse=True)
+            last = key.size - 1 - np.unique(key[::-1], return_index=True)[1]
+        numbers = np.empty(found.size, np.int64)
+        for at in np.argsort(first).tolist():
+            label = "" if place is None else block.column(place).text(int(first[at]))
+            new = _Gpu(len(self._gpus), label, block.row(int(first[at])), "")
+            gpu = self._gpus.setdefault(int(found[at]), new)
+            gpu.last = block.row(int(last[at]))
+            numbers[at] = gpu.number
+            if len(self._gpus) > GPUS_MAX:
+                raise InputError(f"{self._source} names more than {GPUS_MAX} GPUs: give its right --columns")
+        return numbers[which]
+
+    def log(self) -> SmiLog:
+        """What was read.
+
+        Raises:
+            InputError: there is no row.
+        """
+        if not self._rows:
+            raise InputError(
+                f"{self._source} has nvidia-smi's columns and no whole row below them: log with `{GOOD_COMMAND}`"
+            )
+        notes = self._notes
+        if self._time is not None and self._time.doubt:
+            notes.append(self._time.doubt)
+        if self._headers:
+            notes.append(f"the header comes {self._headers + 1:,} times: read once")
+        if self._damaged:
+            where = self._line(self._damaged[0])
+            notes.append(f"{len(self._damaged):,} rows are cut or damaged and left out, the first in line {where:,}")
+        gpus = sorted(self._gpus.values(), key=lambda gpu: gpu.number)
+        return SmiLog(
+            source=self._source,
+            samples=self._samples[: self._rows],
+            gpu=self._gpu[: self._rows],
+            gpus=tuple(gpu.label for gpu in gpus),
+            first=tuple(self._values(gpu.first) for gpu in gpus),
+            last=tuple(self._values(gpu.last) for gpu in gpus),
+            clock="none" if self._time is None else self._time.clock,
+            notes=tuple(notes),
+        )
+
+    def _values(self, row: str) -> dict[str, str]:
+        texts = _split(row, self._table.delimiter)
+        return {
+            column.field: text.strip() for column, text in zip(self._table.columns, texts, strict=False) if column.field
+        }
+
+
+def _alike(before: str, last: str) -> bool:
+    """Whether the last value of a log looks whole beside the one above it: 98 where 97 % was is cut."""
+    unit = re.fullmatch(r"-?[\d.]+( ?[A-Za-z%]+)", before)
+    if before.startswith("0x"):
+        return len(last) == len(before)
+    return unit is None or last.endswith((unit[1], "]", "A"))

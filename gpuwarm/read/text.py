@@ -1,0 +1,168 @@
+"""Bytes somebody saved, pasted or piped -> text, without what shells, terminals, mail and web pages add to it."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+
+from gpuwarm.errors import InputError
+
+_BOMS = (
+    (b"\xef\xbb\xbf", "utf-8"),
+    (b"\xff\xfe\x00\x00", "utf-32-le"),
+    (b"\x00\x00\xfe\xff", "utf-32-be"),
+    (b"\xff\xfe", "utf-16-le"),
+    (b"\xfe\xff", "utf-16-be"),
+)
+_MAGIC = (
+    (b"PK\x03\x04", "a zip archive (a gpuwarm recording is one, under the name NAME.npz)"),
+    (b"\x1f\x8b", "a gzip archive: unpack it first"),
+    (b"\x28\xb5\x2f\xfd", "a zstd archive: unpack it first"),
+    (b"BZh", "a bzip2 archive: unpack it first"),
+    (b"\xfd7zXZ", "an xz archive: unpack it first"),
+    (b"\x89PNG", "a picture: paste the text instead of a screenshot"),
+    (b"\xff\xd8\xff", "a picture: paste the text instead of a screenshot"),
+    (b"GIF8", "a picture: paste the text instead of a screenshot"),
+    (b"%PDF", "a PDF document"),
+    (b"ftrt", "a TensorRT engine: `gpuwarm run` takes it"),
+    (b"vtrt", "a TensorRT-RTX engine: `gpuwarm run` takes it"),
+    (b"\x7fELF", "a program"),
+    (b"MZ", "a Windows program"),
+)
+_PROBE_BYTES = 4096  # encodings and binary files show within their first page
+_UTF16_SHARE = 0.3  # of NULs at odd (or even) places; half of all bytes are NUL in ASCII written as UTF-16
+_CONTROLS = bytes(byte for byte in range(32) if byte not in b"\t\n\v\f\r\b\x1b")
+_CONTROL_SHARE = 0.1  # of bytes no text has; a log has an escape sequence or two a line
+
+LONGEST_MARGIN = 200  # characters; a time stamp and the name of a container have less
+
+_ESCAPE = re.compile(r"\x1b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[()][0-9A-B]|[=>78cDEHM])")
+_LINE_END = re.compile(r"\r+\n|[\r\v\f\x85\u2028\u2029]")
+# What word processors and chats turn ASCII into, and box drawing that some terminals copy for bars.
+_TYPOGRAPHY = str.maketrans(
+    {
+        "\u00a0": " ",
+        "\u2007": " ",
+        "\u202f": " ",
+        "\u3000": " ",
+        "\u200b": "",
+        "\u200e": "",
+        "\u2060": "",
+        "\ufeff": "",
+        "\u2013": "-",
+        "\u2014": "--",
+        "\u2026": "...",
+        "\u2502": "|",
+        "\u2503": "|",
+        "\uff5c": "|",
+        "\u2500": "-",
+        "\u2501": "-",
+        "\u2550": "=",
+    }
+)
+
+
+def utf8(data: bytes, source: str) -> bytes:
+    """The same text as UTF-8 without byte-order mark; bytes that are no text in any way are replaced.
+
+    Raises:
+        InputError: there is nothing in it, or it is not text.
+    """
+    for magic, what in _MAGIC:
+        if data.startswith(magic):
+            raise InputError(f"{source} is {what}; expected is the text that nvidia-smi or trtexec prints")
+    encoding = _encoding(data)
+    if encoding is not None:
+        data = data.decode(encoding, "replace").encode("utf-8")
+    if b"\0" in data:  # PowerShell's >> appends UTF-16 to a file that began otherwise
+        data = data.replace(b"\0", b"")
+    probe = data[:_PROBE_BYTES]
+    strange = sum(byte in _CONTROLS for byte in probe)
+    if strange > _CONTROL_SHARE * len(probe):
+        raise InputError(
+            f"{source} is not text; expected is what nvidia-smi or trtexec prints, for example `nvidia-smi -q`"
+        )
+    data = data.removeprefix(b"\xef\xbb\xbf")
+    if not data.strip():
+        raise InputError(
+            f"{source} is empty; expected is what nvidia-smi or trtexec prints, for example `nvidia-smi -q`"
+        )
+    return data
+
+
+def _encoding(data: bytes) -> str | None:
+    """None where the bytes are already UTF-8, or as good as."""
+    for mark, name in _BOMS:
+        if data.startswith(mark):
+            return None if name == "utf-8" else name
+    probe = data[:_PROBE_BYTES]
+    half = max(1, len(probe) // 2)
+    if probe[1::2].count(0) > _UTF16_SHARE * half:
+        return "utf-16-le"
+    if probe[0::2].count(0) > _UTF16_SHARE * half:
+        return "utf-16-be"
+    return None
+
+
+def plain_lines(data: bytes) -> list[str]:
+    """UTF-8 as lines: colour codes out, tabs to blanks, typographic signs to the ASCII they were."""
+    text = data.decode("utf-8", "replace")
+    if not text.isascii():
+        text = text.translate(_TYPOGRAPHY)
+    text = _LINE_END.sub("\n", text)
+    if "\x1b" in text:
+        text = _ESCAPE.sub("", text)
+    return [line.expandtabs().rstrip() for line in text.split("\n")]
+
+
+def without_margin(lines: list[str], anchors: Iterable[str]) -> list[str]:
+    """Cut what stands before every line: quote marks, indentation, timestamps, a container's name.
+
+    Args:
+        lines: all lines.
+        anchors: what stands before text that certainly began at the left edge; digits in it may differ by line.
+    """
+    shapes = Counter(
+        "".join("\\d" if sign.isdigit() else re.escape(sign) for sign in margin)
+        for margin in anchors
+        if len(margin) <= LONGEST_MARGIN
+    )
+    if not shapes:
+        return lines
+    shape = shapes.most_common(1)[0][0]
+    margin = re.compile(shape)
+    bare = re.compile(shape.removesuffix("\\ ") + "$")  # an empty line loses the blank at its end
+    return [line[found.end() :] if (found := margin.match(line) or bare.match(line)) else line for line in lines]
+
+
+# The first that is found says what a text looks like.
+_LOOKS = (
+    (
+        r"&&&& (?:RUNNING|PASSED|FAILED) TensorRT|\[\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d\] \[[IWEV]\]",
+        "a trtexec log: `gpuwarm analyze` takes it",
+    ),
+    (r'"(?:startComputeMs|endComputeMs)"', "trtexec's --exportTimes: `gpuwarm analyze` takes it"),
+    (r'"(?:averageMs|medianMs|percentage)"', "trtexec's --exportProfile, which has no times of single inferences"),
+    (r'"schema":\s*"gpuwarm\.', "gpuwarm's own JSON output"),
+    (r"(?m)^GPU \d+: .*\(UUID: ", "`nvidia-smi -L`, which lists GPUs and nothing more"),
+    (r"\bGPU0\b.*\bCPU Affinity\b", "`nvidia-smi topo -m`"),
+    (r"NVIDIA System Management Interface|nvidia-smi \[OPTION", "the help of nvidia-smi"),
+    (r"(?m)^#\s*gpu\s+pid\b", "`nvidia-smi pmon`, which tells processes and no clocks"),
+    (r"=== (?:Model|Build|Inference) Options ===|--exportTimes=<file>", "the help of trtexec"),
+    (r"RAM \d+/\d+MB .*(?:GR3D_FREQ|EMC_FREQ)", "Jetson's tegrastats"),
+    (r"ROCm System Management Interface|rocm-smi|amdgpu", "AMD's rocm-smi"),
+    (r"(?i)^\s*<!doctype html|^\s*<html", "a web page: save the text of the post, not the page"),
+    (r"^\s*[\[{]", "JSON"),
+    (r"^\s*<", "XML"),
+)
+_SHOWN_CHARACTERS = 60
+
+
+def looks_like(text: str) -> str:
+    """A few words on what a text seems to be."""
+    text = text[:_PROBE_BYTES]
+    for pattern, what in _LOOKS:
+        if re.search(pattern, text):
+            return what
+    first = next((line.strip() for line in text.split("\n") if line.strip()), "")
+    shown = first[:_SHOWN_CHARACTERS] + ("..." if len(first) > _SHOWN_CHARACTERS else "")
+    return f'text that begins "{shown}"'
