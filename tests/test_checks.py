@@ -281,6 +281,12 @@ def test_a_machine_that_has_just_booted_gives_no_alarm():
     assert finding.command == "gpuwarm check --wait"
 
 
+def test_a_daemon_hidden_from_this_user_is_seen_by_its_socket():
+    hidden = replace(DAEMON, pid=None, command=())
+    finding = the("persistence-on", live(H100, host=replace(HOST, persistence_daemon=hidden)))
+    assert finding.summary == "Persistence: on (daemon)"
+
+
 def test_two_minutes_after_boot_off_is_off():
     assert "persistence-off" in ids(live(replace(H100, persistence_mode="off"), host=replace(HOST, uptime_s=121.0)))
 
@@ -382,6 +388,9 @@ def test_an_idle_gpu_at_full_clock_without_anybody_is_locked_or_stuck():
     gpu = replace(H100, sm_clock_mhz=1755.0, event_reasons=())
     assert "clock-held-at-rest" in ids(from_file(gpu))
     assert "clock-held-at-rest" not in ids(from_file(replace(gpu, processes=None)))
+    hidden = ids(from_file(replace(gpu, memory_used_mib=600.0)))  # as in a container that sees no other's processes
+    assert "held-by-context" in hidden
+    assert "clock-held-at-rest" not in hidden
 
 
 def test_a_memory_clock_far_below_its_maximum_counts_under_load_only():

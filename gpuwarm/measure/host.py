@@ -135,8 +135,9 @@ def _holders(root: Path) -> tuple[tuple[DeviceHolder, ...], bool]:
         if pid == os.getpid():
             continue
         try:
-            # A Path for each of a big server's 100,000 handles would double the time.
-            links = [os.readlink(handle.path) for handle in os.scandir(process / "fd")]  # noqa: PTH115
+            with os.scandir(process / "fd") as handles:
+                # A Path for each of a big server's 100,000 handles would double the time.
+                links = [os.readlink(handle.path) for handle in handles]  # noqa: PTH115
         except PermissionError:
             complete = False
             continue

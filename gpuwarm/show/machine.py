@@ -2,19 +2,22 @@
 
 import re
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from gpuwarm.analysis.checks.load import ranges
 from gpuwarm.analysis.checks.report import Report
 from gpuwarm.analysis.finding import Finding, Severity
 from gpuwarm.analysis.fleet import Fleet
 from gpuwarm.machine import GpuState
+from gpuwarm.show.terminal import prose, to_copy
 
-LABEL_COLUMNS = 8
+LABEL_COLUMNS = 9
 ABOUT_COLUMNS = 80
 SHOWN_MACHINES = 6  # of a group; the JSON names them all
 _LABELS: dict[Severity, tuple[str, str]] = {  # what a person reads, and its style
@@ -31,21 +34,9 @@ _ONE_GPU = re.compile(r"(?<= -i )\d+")
 
 def machine(checked: Report) -> Group:
     """First the verdict, then the GPUs, then what was found, worst first."""
-    body = Table.grid(padding=(0, 1))
-    body.add_column(width=LABEL_COLUMNS, no_wrap=True)
-    body.add_column(ratio=1)
-    for alike in _alike(checked.findings):
-        label, style = _LABELS[alike[0].severity]
-        body.add_row(Text(label, style), _finding(alike, gpus=len(checked.gpus)))
-    return Group(
-        Text(headline(checked), "bold"),
-        Text(_subject(checked), "dim"),
-        "",
-        _gpus(checked.gpus),
-        "",
-        body,
-        *_footer(checked),
-    )
+    found = [part for alike in _alike(checked.findings) for part in _finding(alike, gpus=len(checked.gpus))]
+    head = [prose(headline(checked), "bold"), prose(_subject(checked), "dim")]
+    return Group(*head, "", _gpus(checked.gpus), "", *found, *_footer(checked))
 
 
 def brief(checked: Report) -> Iterator[str]:
@@ -62,20 +53,15 @@ def brief(checked: Report) -> Iterator[str]:
 
 def headline(checked: Report) -> str:
     """The verdict in a sentence."""
-    counts = {
-        label: [f.id for f in checked.findings if f.severity == severity] for severity, (label, _) in _LABELS.items()
-    }
-    bad = [
-        f"{label}: {', '.join(dict.fromkeys(counts[label]))}"
-        for label in ("error", "warning", "unknown")
-        if counts[label]
-    ]
     if checked.verdict == "ok":
         return "Nothing found that needs mending"
-    start = (
-        "Something to mend" if checked.verdict == "findings" else "Nothing bad seen, but not everything could be judged"
+    worst = ("error", "warning") if checked.verdict == "findings" else ("unknown",)
+    names = ", ".join(dict.fromkeys(finding.id for finding in checked.findings if finding.severity in worst))
+    return (
+        f"To mend: {names}"
+        if checked.verdict == "findings"
+        else f"Nothing bad seen, but not everything could be: {names}"
     )
-    return f"{start} - {'; '.join(bad)}"
 
 
 def about(identifier: str, text: str) -> str:
@@ -101,7 +87,7 @@ def _gpus(gpus: Sequence[GpuState]) -> Table:
     table = Table(box=None, padding=(0, 1), show_edge=False, header_style="dim", pad_edge=False)
     table.add_column("GPU", justify="right", no_wrap=True)
     table.add_column("", no_wrap=True, overflow="ellipsis", ratio=1)
-    for heading in ("state", "SM MHz", "power W", "C", "busy", "persistence"):
+    for heading in ("state", "SM MHz", "power W", "temp", "busy", "persistence"):
         table.add_column(heading, justify="right", no_wrap=True)
     for place, gpu in enumerate(gpus):
         table.add_row(
@@ -110,7 +96,7 @@ def _gpus(gpus: Sequence[GpuState]) -> Table:
             "" if gpu.pstate is None else f"P{gpu.pstate}",
             _of(gpu.sm_clock_mhz, gpu.sm_clock_max_mhz),
             _of(gpu.power_w, gpu.power_limit_w),
-            _of(gpu.temperature_c, None),
+            "" if gpu.temperature_c is None else f"{gpu.temperature_c:.0f} C",
             "" if gpu.utilization_pct is None else f"{gpu.utilization_pct:.0f} %",
             gpu.persistence_mode,
         )
@@ -136,21 +122,26 @@ def _alike(findings: Sequence[Finding]) -> Iterator[list[Finding]]:
         yield list(group)
 
 
-def _finding(alike: list[Finding], *, gpus: int) -> Text:
+def _finding(alike: list[Finding], *, gpus: int) -> Iterator[RenderableType]:
     finding = alike[0]
+    label, style = _LABELS[finding.severity]
     indices = [other.gpu for other in alike if other.gpu is not None]
-    text = Text(finding.id, "bold")
+    title = Text.assemble((f"{label:<{LABEL_COLUMNS}}", style), (finding.id, "bold"))
     if indices and gpus > 1:
-        text.append(f"  GPU {_ranges(indices)}", "dim")
-    text.append(f"\n{_shared(alike, 'summary')}.")
+        title.append(f"  GPU {ranges(indices)}", "dim")
+    yield title
+    yield _indented(f"{_shared(alike, 'summary')}.")
     if finding.evidence:
-        text.append(f"\nSeen: {_shared(alike, 'evidence')}.", "dim")
+        yield _indented(f"Seen: {_shared(alike, 'evidence')}.", "dim")
     if finding.advice:
-        text.append(f"\n{finding.advice}")
+        yield _indented(finding.advice)
     if finding.command:
-        command = finding.command if len(indices) < 2 else _ONE_GPU.sub(",".join(map(str, indices)), finding.command)  # noqa: PLR2004
-        text.append(f"\n  {command}", "green")
-    return text
+        command = _ONE_GPU.sub(",".join(map(str, indices)), finding.command) if indices else finding.command
+        yield to_copy(f"{'':{LABEL_COLUMNS + 2}}{command}", "green")
+
+
+def _indented(text: str, style: str = "") -> Padding:
+    return Padding(prose(text, style), (0, 0, 0, LABEL_COLUMNS))
 
 
 def _shared(alike: list[Finding], field: str) -> str:
@@ -159,28 +150,17 @@ def _shared(alike: list[Finding], field: str) -> str:
     return str(values[0]) if len(set(values)) == 1 else f"{values[0]} (GPU {alike[0].gpu}; the others alike)"
 
 
-def _ranges(numbers: Iterable[int]) -> str:
-    """Numbers as people write them: 0, 2-4."""
-    runs: list[list[int]] = []
-    for number in sorted(numbers):
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
-
-
 def _footer(checked: Report) -> Iterator[RenderableType]:
     yield ""
     if checked.ignored:
-        yield Text(f"Ignored as asked: {', '.join(checked.ignored)}.", "dim")
+        yield prose(f"Ignored as asked: {', '.join(checked.ignored)}.", "dim")
     for note in checked.notes:
-        yield Text(f"Note: {note}", "dim")
-    if checked.not_judged:
-        more = "" if checked.source == "live" else "; `nvidia-smi -q` shows more, `gpuwarm check` on the machine most"
-        yield Text(f"Not shown by this source, so not judged: {', '.join(checked.not_judged)}{more}.", "dim")
+        yield prose(f"Note: {note}.", "dim")
+    if checked.not_judged and not checked.notes:
+        more = "" if checked.source == "live" else "; `gpuwarm check` on the machine itself sees more"
+        yield prose(f"Not shown by this source, so not judged: {', '.join(checked.not_judged)}{more}.", "dim")
     if checked.findings:
-        yield Text("`gpuwarm check --about ID` explains a finding.", "dim")
+        yield prose("`gpuwarm check --about ID` explains a finding.", "dim")
 
 
 def fleet(merged: Fleet) -> Group:
@@ -191,10 +171,16 @@ def fleet(merged: Fleet) -> Group:
     table.add_column("GPUs", ratio=2)
     table.add_column("which", ratio=3)
     for group in merged.groups:
+        models = "; ".join(group.models).replace("NVIDIA ", "")
         words = ", ".join(f"{identifier} ({_LABELS[severity][0]})" for identifier, severity in group.findings)
-        table.add_row(str(len(group.machines)), words or "none", "; ".join(group.models), _some(group.machines))
+        table.add_row(
+            str(len(group.machines)),
+            words or "none",
+            models,
+            _some(group.machines),
+        )
     odd = [
-        Text(
+        prose(
             f"{one.model}: {one.what} is {one.majority} on {one.share:.0%} of the machines, but "
             + "; ".join(f"{value} on {_some(names)}" for value, names in one.others.items())
         )

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from itertools import groupby
 
-from gpuwarm.analysis.checks.load import at_rest, busy, called, clock_share, compute_processes, idle
+from gpuwarm.analysis.checks.load import at_rest, busy, clock_share, idle, ranges, user
 from gpuwarm.analysis.checks.product import always_p0, product, reaches
 from gpuwarm.analysis.finding import Finding
 from gpuwarm.machine import GpuState, MachineState
@@ -162,12 +162,12 @@ def _held(machine: MachineState, gpu: GpuState) -> Iterator[Finding]:
     share = clock_share(gpu)
     up_by_clock = share is not None and share >= HELD_SHARE
     up_by_pstate = gpu.pstate is not None and gpu.pstate <= WORKING_PSTATE and not always_p0(gpu)
-    processes = compute_processes(machine, gpu)
-    if processes and (up_by_clock or up_by_pstate):
+    holder = user(machine, gpu)
+    if holder and (up_by_clock or up_by_pstate):
         yield Finding(
             "held-by-context",
             "info",
-            f"Idle, yet its clocks are held up by {called(processes)}",
+            f"Idle, yet its clocks are held up by {holder}",
             gpu.index,
             evidence=f"{_state(gpu)}; {_use(gpu)}",
             advice="Normal where a CUDA context lives; without it the GPU rests, and starts colder.",
@@ -255,7 +255,7 @@ def _indices(gpus: list[Clocked]) -> list[int]:
 
 def _group(gpus: list[Clocked]) -> str:
     clocks, _, powers = zip(*gpus, strict=True)
-    return f"{', '.join(map(str, _indices(gpus)))} at {_span(clocks)} MHz and {_span(powers)} W"
+    return f"{ranges(_indices(gpus))} at {_span(clocks)} MHz and {_span(powers)} W"
 
 
 def _span(values: tuple[float, ...]) -> str:

@@ -1,5 +1,7 @@
 """Whether a GPU is at work, who works on it, and how people call it: what several checks begin with."""
 
+from collections.abc import Iterable
+
 from gpuwarm.analysis.checks.product import platform, product
 from gpuwarm.machine import GpuProcess, GpuState, MachineState
 
@@ -55,9 +57,29 @@ def hidden_memory_mib(machine: MachineState, gpu: GpuState) -> float | None:
     return used if of_its_own else None  # elsewhere the host or the hypervisor has memory in use
 
 
+def user(machine: MachineState, gpu: GpuState) -> str | None:
+    """Who computes on it, in words; None where nobody is seen to."""
+    processes = compute_processes(machine, gpu)
+    if processes:
+        return called(processes)
+    hidden = hidden_memory_mib(machine, gpu) if gpu.processes == () and not gpu.display_active else None
+    return None if hidden is None else f"something that is not listed ({hidden:.0f} MiB in use)"
+
+
 def called(processes: tuple[GpuProcess, ...]) -> str:
     """Processes in words: "python (pid 812) and 2 more"."""
     first, *more = processes
     name = (first.name or "a process").replace("\\", "/").rsplit("/", 1)[-1]
     pid = "" if first.pid is None else f" (pid {first.pid})"
     return f"{name}{pid}{f' and {len(more)} more' if more else ''}"
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Numbers as people write them: 0, 2-4."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)

@@ -119,9 +119,9 @@ def _on(machine: MachineState, gpu: GpuState) -> Finding:
             evidence=f"the flag; set outside this {host.container} container",
         )
     daemon = host.persistence_daemon
-    if daemon.pid is not None and _WITHOUT not in daemon.command:
+    if daemon.socket and _WITHOUT not in daemon.command:  # its process may be hidden from this user
         return Finding("persistence-on", "ok", "Persistence: on (daemon)", gpu.index, evidence=_seen(daemon))
-    how = "legacy" if daemon.pid is None else "set by hand"
+    how = "set by hand" if daemon.socket else "legacy"
     return Finding(
         "persistence-on",
         "info",
@@ -166,6 +166,8 @@ def _costly(machine: MachineState, gpu: GpuState) -> Finding:
     host = machine.host
     severity: Severity = "warning"
     cost = "what that costs here was not measured"
+    if host is not None:
+        cost += " (gpuwarm check --measure does)"
     if host and host.driver_load:
         severity, cost = _measured(host.driver_load)
     return Finding(
@@ -253,7 +255,7 @@ def _evidence(machine: MachineState, gpu: GpuState) -> str:
 def _seen(daemon: PersistenceDaemon) -> str:
     """The daemon's process and its unit in words."""
     if daemon.pid is None:
-        running = "nvidia-persistenced is not running" + (", its socket is left over" if daemon.socket else "")
+        running = "nvidia-persistenced is not to be seen" + (", but its socket is there" if daemon.socket else "")
     else:
         running = f"nvidia-persistenced runs (pid {daemon.pid}): {shlex.join(daemon.command)}"
     if daemon.masked:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from gpuwarm.analysis.checks.load import busy, called, compute_processes, hidden_memory_mib
+from gpuwarm.analysis.checks.load import busy, user
 from gpuwarm.analysis.finding import Finding
 from gpuwarm.machine import GpuState, MachineState
 
@@ -65,11 +65,9 @@ def check(machine: MachineState, gpu: GpuState) -> Iterator[Finding]:
 
 
 def _processes(machine: MachineState, gpu: GpuState) -> Iterator[Finding]:
-    processes = compute_processes(machine, gpu)
-    hidden = hidden_memory_mib(machine, gpu) if gpu.processes == () else None
-    if not processes and (hidden is None or gpu.display_active):
+    who = user(machine, gpu)
+    if who is None:
         return
-    who = called(processes) if processes else f"something that is not listed here ({hidden:.0f} MiB in use)"
     at_work = busy(gpu) and machine.host is not None  # read live: not the workload that somebody wants to show
     yield Finding(
         "other-processes",
