@@ -1,5 +1,6 @@
 """What the children of tests run."""
 
+import ctypes
 import os
 import signal
 import sys
@@ -9,6 +10,7 @@ import msgspec
 
 from gpuwarm.errors import EngineError
 from gpuwarm.measure import cuda
+from gpuwarm.measure.cuda import Sync
 from gpuwarm.measure.engine import Session, cold_start
 from gpuwarm.measure.seam import EngineSpec
 
@@ -41,23 +43,25 @@ def refuse_to_stop(_spec_json: bytes) -> None:
 
 
 def time_inferences(spec_json: bytes) -> list[tuple[float, ...]]:
-    """Two inferences that keep the host busy for so long, then twenty with the SM clock."""
-    busy_us, copied_bytes = msgspec.json.decode(spec_json, type=tuple[int, int])
+    """Two inferences that keep the stand-in's stream busy for so long, then twenty with the SM clock."""
+    sync, busy_us, copied_bytes, pause_s = msgspec.json.decode(spec_json, type=tuple[Sync, int, int, float])
     driver = cuda.import_driver()
     cuda.initialise(driver)
-    context = cuda.Context(driver, "block")
+    context = cuda.Context(driver, sync)
+    busy = ctypes.CDLL("libcuda.so.1").standin_busy
 
     def enqueue(_stream: int) -> bool:
-        until_ns = time.monotonic_ns() + busy_us * 1000
-        while time.monotonic_ns() < until_ns:
-            pass
+        busy(busy_us, None, None, 0)
         return True
 
     buffers = (context.buffer(copied_bytes),) if copied_bytes else ()
     inference = cuda.Inference(context, enqueue, copy_in=buffers, copy_out=buffers)
     rows = [inference.infer() for _ in range(2)]
     inference.attach_clock()
-    return rows + [inference.infer() for _ in range(20)]
+    for _ in range(20):
+        time.sleep(pause_s)
+        rows.append(inference.infer())
+    return rows
 
 
 def start_without_asking_for_a_driver(spec_json: bytes) -> None:

@@ -125,7 +125,8 @@ def cold_start(spec: EngineSpec) -> ColdStart:
     yield "driver_init"
     context = cuda.Context(driver, spec.sync)
     yield "context"
-    session = Session(spec.runtime or "tensorrt", verbose=spec.verbose)
+    assert spec.runtime is not None  # only a simulated engine has none
+    session = Session(spec.runtime, verbose=spec.verbose)
     yield "tensorrt_import"
     session.start(spec.plugins, allow_host_code=spec.allow_host_code)
     yield "runtime"
@@ -150,7 +151,7 @@ def cold_start(spec: EngineSpec) -> ColdStart:
         infer=inference.infer,
         attach_clock=inference.attach_clock if spec.sm_clock else lambda: None,
         close=close,
-        versions={"cuda": cuda_version, "tensorrt": session.version, "runtime": session.trt.__name__},
+        versions={"cuda": cuda_version, "tensorrt": session.version, "runtime": spec.runtime},
     )
 
 

@@ -1,17 +1,25 @@
 """A TensorRT for tests on machines without a GPU: the API that gpuwarm/measure/engine.py uses, on invented engines.
 
-An engine is a plan's 28-byte header followed by JSON: {"tensors": [{"name", "mode", "dtype", "shape", "profile":
-[minimum, optimum, maximum], "values": the optimum of a shape tensor, "vector": [dimension, components]}], "profiles",
-"busy_us", "says": what TensorRT logs instead of loading, "crash": a signal's number}.
+An engine is a plan's 28-byte header followed by JSON: {"tensors": [...], "busy_us", "profiles", "says": what TensorRT
+logs instead of loading, "crash": a signal's number, "host_code", "refuses": the enqueue}. A tensor has name, mode,
+dtype, shape and perhaps "profiles" (a minimum, optimum and maximum each), "values" (it holds a shape), "vector"
+(dimension and components of a vectorised format), "shaped_by" (the input whose values, or first dimension, it follows).
 """
 
 import ctypes
 import enum
 import json
+import math
 import os
-import time
 
 __version__ = "11.4.0.106"
+
+BYTES = {"FLOAT": 4, "HALF": 2, "INT32": 4, "INT64": 8}
+UNKNOWN_OUTPUT_BYTES = 4096
+
+
+def cuda():
+    return ctypes.CDLL("libcuda.so.1")
 
 
 class Severity(enum.Enum):
@@ -41,8 +49,11 @@ class DataType(enum.Enum):
 
 
 class Registry:
+    def __init__(self, logger):
+        self.logger = logger
+
     def load_library(self, path):
-        return path
+        self.logger.log(Severity.INFO, f"plugins of {path}")
 
 
 class Runtime:
@@ -52,7 +63,7 @@ class Runtime:
         self.logger = logger
 
     def get_plugin_registry(self):
-        return Registry()
+        return Registry(self.logger)
 
     def deserialize_cuda_engine(self, content):
         description = json.loads(content[28:])
@@ -61,9 +72,10 @@ class Runtime:
             self.logger.log(Severity[severity], message)
         if description.get("crash"):
             os.kill(os.getpid(), description["crash"])
-        if description.get("says"):
+        if description.get("host_code") and not self.engine_host_code_allowed:
+            self.logger.log(Severity.ERROR, "since IRuntime::getEngineHostCodeAllowed() is false.")
             return None
-        return Engine(description)
+        return None if description.get("says") else Engine(description)
 
 
 class Engine:
@@ -86,8 +98,8 @@ class Engine:
     def get_tensor_shape(self, name):
         return self.tensors[name]["shape"]
 
-    def get_tensor_profile_shape(self, name, _profile):
-        return self.tensors[name]["profile"]
+    def get_tensor_profile_shape(self, name, profile):
+        return self.tensors[name]["profiles"][profile]
 
     def get_tensor_profile_values(self, _profile, name):
         return [self.tensors[name]["values"]] * 3
@@ -106,43 +118,69 @@ class Engine:
 
 
 class Context:
-    """Copies the first bytes of the first input on the GPU to every output on the GPU."""
+    """Keeps the stream busy, then copies the first bytes of the first input to every output."""
 
     def __init__(self, engine):
         self.engine = engine
+        self.profile = 0
         self.shapes = {}
         self.addresses = {}
 
-    def set_optimization_profile_async(self, _profile, _stream):
+    def set_optimization_profile_async(self, profile, _stream):
+        self.profile = profile
         return True
 
     def set_input_shape(self, name, shape):
-        self.shapes[name] = tuple(shape)
-        return len(shape) == len(self.engine.tensors[name]["shape"])
+        tensor = self.engine.tensors[name]
+        least, _, most = tensor["profiles"][self.profile] if "profiles" in tensor else [tensor["shape"]] * 3
+        self.shapes[name] = list(shape)
+        return all(low <= it <= high for low, it, high in zip(least, shape, most, strict=True))
 
     def set_tensor_address(self, name, address):
         self.addresses[name] = address
         return True
 
     def infer_shapes(self):
-        return []
+        tensors = self.engine.tensors
+        return [name for name, tensor in tensors.items() if "values" in tensor and name not in self.addresses]
 
     def get_tensor_shape(self, name):
-        """A dynamic first dimension of an output is that of the first input."""
-        shape = self.engine.tensors[name]["shape"]
-        first = next(iter(self.shapes.values()))
-        return (first[0], *shape[1:]) if self.engine.tensors[name].get("follows") else tuple(shape)
+        tensor = self.engine.tensors[name]
+        source = tensor.get("shaped_by")
+        if source is None:
+            return tensor["shape"]
+        if "values" not in self.engine.tensors[source]:
+            return [self.shapes[source][0], *tensor["shape"][1:]]
+        memory = (ctypes.c_int64 * len(tensor["shape"])).from_address(self.addresses[source])
+        return list(memory)
 
     def get_max_output_size(self, _name):
-        return 4096
+        return UNKNOWN_OUTPUT_BYTES
+
+    def _needs(self, name):
+        tensor = self.engine.tensors[name]
+        shape = list(self.shapes.get(name) or self.get_tensor_shape(name))
+        if -1 in shape:
+            return UNKNOWN_OUTPUT_BYTES
+        if "vector" in tensor:
+            dimension, components = tensor["vector"]
+            shape[dimension] = math.ceil(shape[dimension] / components) * components
+        return math.prod(shape) * BYTES[tensor["dtype"]]
+
+    def _has(self, name):
+        start, size = ctypes.c_uint64(), ctypes.c_size_t()
+        cuda().cuMemGetAddressRange(ctypes.byref(start), ctypes.byref(size), ctypes.c_uint64(self.addresses[name]))
+        return size.value
 
     def execute_async_v3(self, _stream):
-        until = time.monotonic_ns() + self.engine.description.get("busy_us", 20) * 1000
-        tensors = self.engine.tensors.values()
-        source = self.addresses[next(tensor["name"] for tensor in tensors if tensor["mode"] == "INPUT")]
-        for tensor in tensors:
-            if tensor["mode"] == "OUTPUT" and "values" not in tensor:
-                ctypes.memmove(self.addresses[tensor["name"]], source, 4)
-        while time.monotonic_ns() < until:
-            pass
+        on_gpu = {name: tensor for name, tensor in self.engine.tensors.items() if "values" not in tensor}
+        source = next(name for name, tensor in on_gpu.items() if tensor["mode"] == "INPUT")
+        for name, tensor in on_gpu.items():
+            if self._has(name) < self._needs(name):
+                return False
+            if tensor["mode"] == "OUTPUT":
+                busy_us = self.engine.description.get("busy_us", 20)
+                cuda().standin_busy(
+                    busy_us, ctypes.c_void_p(self.addresses[name]), ctypes.c_void_p(self.addresses[source]), 4
+                )
         return not self.engine.description.get("refuses")
