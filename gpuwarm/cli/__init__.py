@@ -14,7 +14,9 @@ EXIT_INTERRUPTED = 128 + signal.SIGINT
 COMMANDS: tuple[str, ...] = (
     "run",
     "analyze",
+    "check",
     "plot",
+    "fleet",
 )  # modules of this folder, each registers its command; the order is that of --help
 app = typer.Typer(
     help="Why a GPU's first inferences are slow, how long to warm up, and whether a machine is set up right.",

@@ -85,7 +85,7 @@ def check(machine: MachineState, gpu: GpuState) -> Iterator[Finding]:
         yield from _held(machine, gpu)
     elif busy(gpu):
         yield from _at_work(gpu)
-    if gpu.pstate == CUDA_PSTATE and product(gpu.name) == "geforce":
+    if gpu.pstate == CUDA_PSTATE and product(gpu) == "geforce":
         yield Finding(
             "cuda-p2",
             "ok",
@@ -128,7 +128,7 @@ def _differ(fast: list[Clocked], slow: list[Clocked], state: str) -> Finding:
 
 
 def _unknown(gpu: GpuState) -> Finding:
-    jetson = product(gpu.name) == "jetson"
+    jetson = product(gpu) == "jetson"
     return Finding(
         "clocks-unknown",
         "unknown",
@@ -225,7 +225,7 @@ def _sm_clock_at_work(gpu: GpuState) -> Iterator[Finding]:
             advice="Look again while the load lasts; if it stays, unlock the clocks, then reset the GPU.",
             command=f"sudo nvidia-smi -i {gpu.index} -rgc",
         )
-    elif share is not None and share < LIMITED_SHARE and product(gpu.name) == "datacentre" and gpu.event_reasons == ():
+    elif share is not None and share < LIMITED_SHARE and product(gpu) == "datacentre" and gpu.event_reasons == ():
         yield Finding(
             "clock-limited",
             "info",

@@ -53,7 +53,7 @@ def hidden_memory_mib(machine: MachineState, gpu: GpuState) -> float | None:
     used = gpu.memory_used_mib
     if gpu.processes or used is None or used < CONTEXT_MIB:
         return None
-    of_its_own = platform(machine, gpu) in ("linux", "unknown") and product(gpu.name) != "vgpu"
+    of_its_own = platform(machine, gpu) in ("linux", "unknown") and product(gpu) != "vgpu"
     return used if of_its_own else None  # elsewhere the host or the hypervisor has memory in use
 
 

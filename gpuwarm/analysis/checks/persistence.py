@@ -62,7 +62,7 @@ def check(machine: MachineState, gpu: GpuState) -> Iterator[Finding]:
 
 def _without_persistence(machine: MachineState, gpu: GpuState) -> str | None:
     """The kind of system that has no persistence mode to speak of, where this is one."""
-    kind = product(gpu.name)
+    kind = product(gpu)
     if kind in ("vgpu", "jetson"):
         return {"vgpu": "vGPU guest", "jetson": "Jetson"}[kind]
     return {"wsl2": "WSL2 guest", "windows": "Windows", "jetson": "Jetson"}.get(platform(machine, gpu))

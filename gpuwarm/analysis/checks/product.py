@@ -39,9 +39,11 @@ _REFERENCE_POWER_W = {
 }
 
 
-def product(name: str | None) -> Product:
+def product(gpu: GpuState) -> Product:
     """The kind of GPU; names that a table cut short count by what is left of them."""
-    return next((kind for kind, pattern in _KINDS if pattern.search(name or "")), "unknown")
+    if (gpu.virtualization_mode or "").upper() == "VGPU":
+        return "vgpu"
+    return next((kind for kind, pattern in _KINDS if pattern.search(gpu.name or "")), "unknown")
 
 
 def platform(machine: MachineState, gpu: GpuState) -> Platform:
@@ -50,7 +52,7 @@ def platform(machine: MachineState, gpu: GpuState) -> Platform:
         return machine.platform
     if gpu.driver_model is not None:
         return "windows"
-    return "jetson" if product(gpu.name) == "jetson" else "unknown"
+    return "jetson" if product(gpu) == "jetson" else "unknown"
 
 
 def always_p0(gpu: GpuState) -> bool:
@@ -60,7 +62,7 @@ def always_p0(gpu: GpuState) -> bool:
 
 def reaches(gpu: GpuState) -> int | None:
     """The P-state that CUDA work brings this kind to; None where P-states are not its own or do not exist."""
-    return _REACHES.get(product(gpu.name))
+    return _REACHES.get(product(gpu))
 
 
 def reference_power_w(gpu: GpuState) -> int | None:

@@ -1,0 +1,90 @@
+"""Many machines: the same findings together, and whoever differs from its kind."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from typer.testing import CliRunner, Result
+
+from gpuwarm import cli
+from gpuwarm.analysis import checks
+from gpuwarm.analysis.checks import report
+from gpuwarm.cli.check import EXIT_FINDINGS
+from gpuwarm.cli.fleet import EXIT_UNREADABLE
+from gpuwarm.errors import InputError
+from gpuwarm.machine import GpuState, HostState
+from tests.test_checks import AT_WORK, GEFORCE, H100, HOST, live
+
+
+def here(*arguments: object) -> Result:
+    return CliRunner().invoke(cli.app, [str(argument) for argument in arguments], env={"COLUMNS": "80"})
+
+
+def checked(name: str, *gpus: GpuState, host: HostState = HOST, **machine: str) -> bytes:
+    state = live(*gpus, host=replace(host, hostname=name), **machine)
+    return report.encode(report.report(state, checks.findings(state)))
+
+
+def test_a_fleet_is_grouped_by_what_was_found(tmp_path: Path):
+    for number in range(7):
+        (tmp_path / f"{number}.json").write_bytes(checked(f"good{number}", H100, replace(H100, index=1)))
+    (tmp_path / "x.json").write_bytes(
+        checked("node-x", replace(H100, persistence_mode="off"), driver_version="550.54.14")
+    )
+    done = here("fleet", "merge", tmp_path, "--json")
+    answer = json.loads(done.stdout)
+    assert (done.exit_code, answer["machines"], answer["verdict"]) == (0, 8, "findings")
+    rare, common = answer["groups"]
+    assert (rare["machines"], rare["findings"]) == (
+        ["node-x"],
+        [["persistence-off", "warning"], ["forward-compatibility", "info"]],
+    )
+    assert (len(common["machines"]), common["findings"], common["models"]) == (7, [], ["2x NVIDIA H100 PCIe"])
+    assert {(odd["what"], odd["majority"], *odd["others"]) for odd in answer["odd"]} == {
+        ("driver", "580.95.05", "550.54.14"),
+        ("persistence", "on", "off"),
+    }
+    assert here("fleet", "merge", tmp_path, "--fail-on", "warning").exit_code == EXIT_FINDINGS == 3
+    ignoring = here("fleet", "merge", tmp_path, "--fail-on", "warning", "--ignore", "persistence-off")
+    assert ignoring.exit_code == 0
+
+
+def test_a_fleets_text_names_the_odd_ones(tmp_path: Path):
+    for number in range(9):
+        (tmp_path / f"{number}.json").write_bytes(checked(f"good{number}", H100))
+    (tmp_path / "x.json").write_bytes(checked("node-x", replace(H100, power_limit_w=250.0)))
+    text = here("fleet", "merge", tmp_path).stdout
+    assert text.startswith("10 machines, 2 kinds of findings")
+    assert "good0, good1, good2, good3, good4, good5 and 3 more" in " ".join(text.split())
+    assert "power limit (W) is 350 on 90% of the machines, but 250 on node-x" in " ".join(text.split())
+
+
+def test_models_are_compared_with_their_own_kind(tmp_path: Path):
+    files = [tmp_path / f"{name}.json" for name in ("a", "b", "c")]
+    files[0].write_bytes(checked("a", H100))
+    files[1].write_bytes(checked("b", H100))
+    files[2].write_bytes(checked("c", GEFORCE))
+    answer = json.loads(here("fleet", "merge", "--json", *files).stdout)
+    assert answer["odd"] == []
+
+
+def test_a_gpu_that_is_up_while_its_like_rest_is_odd(tmp_path: Path):
+    up = replace(H100, sm_clock_mhz=1755.0, event_reasons=())
+    for name, gpu in (("a", H100), ("b", H100), ("c", H100), ("d", up), ("e", replace(up, **AT_WORK))):
+        (tmp_path / f"{name}.json").write_bytes(checked(name, gpu))
+    answer = json.loads(here("fleet", "merge", "--json", tmp_path).stdout)
+    assert [(odd["what"], odd["others"]) for odd in answer["odd"]] == [("SM clock while idle", {"up": ["d"]})]
+
+
+def test_a_broken_file_does_not_hide_the_others_and_is_exit_code_1(tmp_path: Path):
+    (tmp_path / "a.json").write_bytes(checked("a", H100))
+    (tmp_path / "b.json").write_bytes(checked("b", H100)[:500])
+    done = here("fleet", "merge", "--json", tmp_path)
+    assert (done.exit_code, json.loads(done.stdout)["machines"]) == (EXIT_UNREADABLE, 1)
+    assert "b.json is not a check report" in done.stderr
+
+
+def test_a_folder_that_is_not_there_is_a_sentence(tmp_path: Path):
+    done = here("fleet", "merge", tmp_path / "none")
+    assert isinstance(done.exception, InputError)
+    assert "there is no " in str(done.exception)
