@@ -58,7 +58,7 @@ def plot(
             typer.echo(f"gpuwarm: no {name.value}: {nothing}", err=True)
             continue
         written.append(output / f"{recording.stem}-{name.value}.{kind.value}")
-        write(written[-1], figures.encoded(drawn, kind.value))
+        write(written[-1], [figures.encoded(drawn, kind.value)])
         typer.echo(written[-1])
     if not written:
         raise InputError(f"{recording} holds nothing to draw: measure with `gpuwarm run`")

@@ -6,6 +6,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuwarm.analysis.steady import Stretch
+from gpuwarm.machine import EVENT_REASONS
 from gpuwarm.recording import Floats, Recording, Rows
 
 Integers = NDArray[np.intp]
@@ -80,6 +82,14 @@ def _begin_ns(recording: Recording, number: int) -> int:
     return int(recording.iterations["t_ns"][recording.iterations["start"] == number].min())
 
 
+def moment_s(recording: Recording, stretch: Stretch, elapsed_ms: float, *, zero_ns: int) -> float | None:
+    """When a start had inferred for so long, its pauses not counted; None where it ended before."""
+    if elapsed_ms > stretch.elapsed_ms[-1]:
+        return None
+    begins_s = (recording.iterations["t_ns"][stretch.rows] - zero_ns) * 1e-9
+    return float(np.interp(elapsed_ms, stretch.elapsed_ms, begins_s))
+
+
 def newest_sample(recording: Recording) -> Integers:
     """For each iteration the newest sample begun before it ended: its index, -1 where all are older than STALE_S."""
     iterations, times = recording.iterations, recording.samples["t_ns"]
@@ -131,6 +141,15 @@ def spans(time_s: Floats, values: Floats, end_s: float) -> list[Span]:
         for index, end in zip(first, until, strict=True)
         if np.isfinite(values[index])
     ]
+
+
+def reasons_active(samples: Rows) -> dict[str, Floats]:
+    """Each event reason that was ever set: 1 where it is, 0 where it is not, NaN where that is not known."""
+    reasons = samples["event_reasons"]
+    known = np.isfinite(reasons)
+    bits = np.where(known, reasons, 0).astype(np.int64)
+    ever = int(np.bitwise_or.reduce(bits)) if bits.size else 0
+    return {name: np.where(known, bits & bit != 0, np.nan) for bit, name in EVENT_REASONS.items() if ever & bit}
 
 
 def extremes(values: Floats, count: int) -> Floats:

@@ -1,6 +1,6 @@
 """One start on one time axis: latency, and the state the GPU was in."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,7 +14,6 @@ from gpuwarm.analysis.advice import Advice
 from gpuwarm.analysis.steady import stretches
 from gpuwarm.analysis.words import count, duration, number
 from gpuwarm.errors import InputError
-from gpuwarm.machine import EVENT_REASONS
 from gpuwarm.recording import Floats, Recording, Rows
 from gpuwarm.show import reduce
 from gpuwarm.show.plot import latency
@@ -154,10 +153,11 @@ def _warmup_lines(recording: Recording, view: StartView, advice: Advice) -> list
     )
     lines = []
     for stretch in (each for each in stretches(recording) if each.start == view.number):
-        begins_s = (recording.iterations["t_ns"][stretch.rows] - view.zero_ns) * 1e-9
         for time_ms, label, style in times:
-            if time_ms is not None and time_ms <= stretch.elapsed_ms[-1]:
-                at_s = float(np.interp(time_ms, stretch.elapsed_ms, begins_s))
+            if time_ms is None:
+                continue
+            at_s = reduce.moment_s(recording, stretch, time_ms, zero_ns=view.zero_ns)
+            if at_s is not None:
                 lines.append(_Line(at_s, f"{label}: {duration(time_ms)}", style))
     return lines
 
@@ -338,39 +338,28 @@ def _from_zero(axes: Axes) -> None:
     axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
 
 
-def _lanes(samples: Rows) -> list[str]:
+def _lanes(samples: Rows) -> dict[str, Floats]:
     """The P-state, and every event reason that was ever set."""
-    bits = samples["event_reasons"][np.isfinite(samples["event_reasons"])].astype(np.int64)
-    ever = int(np.bitwise_or.reduce(bits)) if bits.size else 0
-    reasons = [name for bit, name in EVENT_REASONS.items() if ever & bit]
-    return [PSTATE, *reasons] if known(samples, "pstate") else reasons
+    pstate = {PSTATE: samples["pstate"]} if known(samples, "pstate") else {}
+    return {**pstate, **reduce.reasons_active(samples)}
 
 
-def _draw_lanes(view: StartView, lanes: Sequence[str], axes: Axes, window: _Window) -> None:
+def _draw_lanes(view: StartView, lanes: Mapping[str, Floats], axes: Axes, window: _Window) -> None:
     axes.grid(visible=False, axis="y")
     axes.set_ylim(len(lanes) - 0.5, -0.5)
     axes.set_yticks(range(len(lanes)), [_spoken(name) for name in lanes])
     axes.tick_params(axis="y", length=0)
-    for lane, name in enumerate(lanes):
-        values = view.samples["pstate"] if name == PSTATE else _active(view.samples["event_reasons"], name)
+    for lane, (name, values) in enumerate(lanes.items()):
         for span in reduce.spans(view.sample_s, values, window.end_s):
             if name == PSTATE:
                 _draw_pstate(axes, window, span, lane)
             elif span.value:
-                colour = MUTED if name == "gpu_idle" else ORANGE
-                _draw_bar(axes, span, lane, colour)
+                _draw_bar(axes, span, lane, MUTED if name == "gpu_idle" else ORANGE)
 
 
 def _spoken(name: str) -> str:
     """An event reason's name for people: `sw_power_cap` is SW power cap."""
     return " ".join(word.upper() if word in {"sw", "hw", "gpu"} else word for word in name.split("_"))
-
-
-def _active(reasons: Floats, name: str) -> Floats:
-    """1 where the reason is set, 0 where it is not, NaN where that is not known."""
-    bit = next(bit for bit, each in EVENT_REASONS.items() if each == name)
-    set_ = np.nan_to_num(reasons).astype(np.int64) & bit != 0
-    return np.where(np.isfinite(reasons), set_, np.nan)
 
 
 def _draw_pstate(axes: Axes, window: _Window, span: Span, lane: int) -> None:

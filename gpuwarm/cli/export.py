@@ -1,0 +1,48 @@
+"""`gpuwarm export`."""
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gpuwarm.cli import app
+from gpuwarm.cli.answering import Tolerance
+
+
+class Format(str, Enum):
+    """What a recording is exported as."""
+
+    csv = "csv"
+    json = "json"
+    perfetto = "perfetto"
+    openmetrics = "openmetrics"
+
+
+@app.command()
+def export(
+    recording: Annotated[Path, typer.Argument(help="A recording made by `gpuwarm run`.")],
+    form: Annotated[
+        Format,
+        typer.Option(
+            "--format",
+            help="csv: inferences with the GPU's state; json: the whole recording; perfetto: a trace for "
+            "ui.perfetto.dev; openmetrics: the answer as metrics.",
+        ),
+    ],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="File; left out: standard output.")] = None,
+    tolerance: Tolerance = 1.0,
+) -> None:
+    """Write a recording for other tools."""
+    from gpuwarm.analysis import advice
+    from gpuwarm.cli.analyze import recording_of
+    from gpuwarm.cli.files import write
+    from gpuwarm.show.export import FORMATS
+
+    loaded = recording_of(recording)
+    pieces = FORMATS[form.value](loaded, advice.of(loaded, tolerance=tolerance / 100, source=str(recording)))
+    if output is None:
+        for piece in pieces:
+            typer.echo(piece, nl=False)
+    else:
+        write(output, (piece.encode() for piece in pieces))
