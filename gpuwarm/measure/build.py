@@ -33,7 +33,7 @@ class BuildSpec:
     fp16: bool = False
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # of dynamic inputs
     plugins: tuple[str, ...] = ()
-    progress: str | None = None  # a file for `progress_of`
+    progress: str | None = None  # a file that says how far it is, in one line: share and phase
     verbose: bool = False
 
 
@@ -243,17 +243,6 @@ class _Progress:
 
     def _tell(self, name: str) -> None:
         outermost = next(iter(self._phases))
-        line = f"{self._share(outermost):.4f} {name}".encode()[: _PROGRESS_BYTES - 1]
+        line = f"{self._share(outermost):.0%} {name}".encode()[: _PROGRESS_BYTES - 1]
         self._file.seek(0)
         self._file.write(line.ljust(_PROGRESS_BYTES - 1) + b"\n")
-
-
-def progress_of(path: Path) -> tuple[float, str] | None:
-    """How far a build is: share and phase. None before it tells."""
-    if not path.exists():
-        return None
-    line = path.read_text().strip()
-    if not line:
-        return None
-    share, _, phase = line.partition(" ")
-    return float(share), phase

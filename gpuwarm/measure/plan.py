@@ -1,7 +1,6 @@
 """What a model file is and which installed TensorRT fits it, told without loading either."""
 
 import hashlib
-import importlib.metadata
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -136,9 +135,10 @@ def installed_runtimes(path: list[str] | None = None) -> tuple[Runtime, ...]:
     Args:
         path: folders to look in; None: where Python looks.
     """
+    from importlib import metadata  # noqa: PLC0415 -- takes 20 ms, which a cold-start worker must not pay
+
     found: dict[str, Runtime] = {}
-    searched = importlib.metadata.distributions() if path is None else importlib.metadata.distributions(path=path)
-    for distribution in searched:
+    for distribution in metadata.distributions() if path is None else metadata.distributions(path=path):
         name = distribution.metadata["Name"]
         match = _DISTRIBUTION.fullmatch((name or "").lower().replace("-", "_"))
         if match is None:
