@@ -97,8 +97,8 @@ def test_json_loses_nothing(build) -> None:
 
 
 def test_the_schema_in_the_package_is_that_of_the_advice() -> None:
-    """After a change of the contract write it anew, with the line that the assertion shows."""
-    assert json.loads(SCHEMA_FILE.read_text()) == advice.json_schema()
+    written = json.loads(SCHEMA_FILE.read_text())
+    assert written == advice.json_schema(), "after a change of the contract run: python scripts/write_schemas.py"
 
 
 def test_the_schema_names_every_key_that_is_written() -> None:
@@ -123,7 +123,8 @@ def test_a_number_is_accepted_only_with_a_steady_state_and_the_verdict_asked_for
     assert not advice.accepted(replace(good, steady=None))
 
 
-def test_a_driver_load_that_sampling_hides_is_a_finding_with_both_times() -> None:
+def _slow_to_load_the_driver(*, persistence: str) -> Recording:
+    """Five starts, three of them without sampling, which pay for the driver."""
     found = measured.flat(starts=5)
     slow = measured.STEPS_MS | {"driver_init": 1500.0}
     starts = [
@@ -132,10 +133,22 @@ def test_a_driver_load_that_sampling_hides_is_a_finding_with_both_times() -> Non
         else start
         for n, start in enumerate(found.meta.starts)
     ]
-    finding = advice.of(replace(found, meta=replace(found.meta, starts=tuple(starts)))).findings[1]
-    assert finding.id == "driver-load-masked"
-    assert finding.summary.startswith("loading the driver costs each start 1.3 s")
-    assert "1.5 s with no client of gpuwarm alive, 200 ms while it sampled" in finding.evidence
+    before = MachineState(platform="linux", gpus=(replace(measured.H200, persistence_mode=persistence),))
+    return replace(found, meta=replace(found.meta, starts=tuple(starts), machine_before=before))
+
+
+def test_a_driver_load_that_sampling_hides_is_a_finding_with_both_times() -> None:
+    finding = advice.of(_slow_to_load_the_driver(persistence="unknown")).findings[1]
+    assert (finding.id, finding.severity) == ("driver-load-masked", "warning")
+    assert finding.summary == "loading the driver costs each start 1.3 s, which sampling hides"
+    assert finding.evidence.endswith("1.5 s with no client of gpuwarm alive, 200 ms while it sampled")
+
+
+def test_persistence_off_is_told_with_the_cost_that_the_starts_measured() -> None:
+    findings = advice.of(_slow_to_load_the_driver(persistence="off")).findings
+    assert [finding.id for finding in findings] == ["throttling", "persistence-off"]
+    assert findings[1].summary == "Persistence: off, and loading the driver costs each start 1.3 s"
+    assert findings[1].command is not None
 
 
 def test_what_is_wrong_with_the_machine_is_part_of_the_advice_and_nothing_is_said_twice() -> None:

@@ -27,6 +27,16 @@ def capped() -> Advice:
     return advice.of(measured.capped())
 
 
+def test_a_cold_start_of_three_digit_times_fits_80_columns(capsys) -> None:
+    found = measured.flat()
+    slower = measured.marks(found.iterations[:1], {name: ms * 1.2345 for name, ms in measured.STEPS_MS.items()})
+    starts = (replace(found.meta.starts[0], marks=slower), *found.meta.starts[1:])
+    page = printed(advice.of(replace(found, meta=replace(found.meta, starts=starts))), capsys)
+    assert "deserialise engine   18 ms 18 ms to 22.2 ms" in page
+    assert "initialise driver   200 ms 200 ms to 247 ms" in page
+    assert "\u2026" not in page
+
+
 @pytest.mark.parametrize("build", [measured.flat, measured.ramp, measured.capped])
 def test_piped_lines_fit_80_columns_without_colour_or_trailing_blanks(build, capsys) -> None:
     lines = printed(advice.of(build()), capsys).splitlines()
@@ -118,9 +128,13 @@ def test_no_color_is_obeyed_on_a_terminal(capped: Advice, capsys, monkeypatch) -
     assert not re.search(r"\x1b\[[0-9;]*3[0-9]m", printed(capped, capsys))
 
 
-def test_a_findings_command_is_below_to_be_copied_whole(capped: Advice, capsys) -> None:
-    command = "sudo " + "x" * 120
-    finding = Finding("persistence-off", "warning", "Persistence: off", advice="turn it on:", command=command)
-    page = printed(replace(capped, findings=(*capped.findings, finding)), capsys)
-    assert "Machine     Persistence: off\n            turn it on:\n" in page
-    assert page.endswith(f"\n# Persistence: off\n{command}\n")
+def test_a_findings_command_is_shown_whole_below_the_answer_where_it_is_long(capped: Advice, capsys) -> None:
+    def page(command: str) -> str:
+        finding = Finding("persistence-off", "warning", "Persistence: off", advice="turn it on:", command=command)
+        return printed(replace(capped, findings=(*capped.findings, finding)), capsys)
+
+    start = "Machine     Persistence: off\n            turn it on:\n"
+    assert f"{start}            sudo nvidia-smi -pm 1\n" in page("sudo nvidia-smi -pm 1")
+    long = "sudo " + "x" * 120
+    assert page(long).endswith(f"\n# Persistence: off\n{long}\n")
+    assert f"{start}Bound by" in page(long)

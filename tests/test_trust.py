@@ -21,7 +21,7 @@ def verdict(recording: Recording, throttling: Finding = NOT_THROTTLED) -> tuple[
     return trust.verdict(recording, judge(recording), throttling, starts=len(stretches(recording)))
 
 
-def changed(change: Callable[[Metadata], Metadata], starts: int = 3) -> Recording:
+def changed(change: Callable[[Metadata], Metadata], starts: int = 4) -> Recording:
     found = measured.flat(starts)
     return replace(found, meta=change(found.meta))
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -29,6 +29,7 @@ _SAMPLING_KEYS = ("period_ms", "refresh_ms", "clock_uncertainty_ms")  # the othe
 
 
 _MATTERS_ELSEWHERE = ("persistence-off-masked",)  # measured with a monitor running, deployed without
+_DRIVER_NOT_KEPT = "persistence-off"
 _IN_REASONS = "other-processes"  # a finding that is among the reasons of the verdict already
 
 
@@ -104,7 +105,7 @@ def of(
         sampling=meta.sampling,
         verdict=verdict,
         reasons=reasons,
-        findings=(limit.throttling, *_cold_findings(cold), *_machine_findings(meta.machine_before)),
+        findings=(limit.throttling, *_machine_findings(meta.machine_before, cold)),
         flags=lines,
         # Of another tool's file the notes say how it was read; of a measurement they are among the reasons.
         notes=(*lines_notes, *meta.notes) if meta.source else lines_notes,
@@ -128,33 +129,29 @@ def _shown(found: Sequence[Stretch], judged: Judgement) -> Stretch | None:
     return next(iter(deciding or found), None)
 
 
-def _cold_findings(cold: ColdStart | None) -> tuple[Finding, ...]:
-    """What the starts say about the machine."""
+def _machine_findings(machine: MachineState | None, cold: ColdStart | None) -> tuple[Finding, ...]:
+    """What of the machine's set-up changes what this run is worth elsewhere, with what the starts measured of it."""
+    found = () if machine is None else checks.findings(machine)
+    kept = tuple(
+        finding
+        for finding in found
+        if (finding.severity in ("warning", "error") or finding.id in _MATTERS_ELSEWHERE) and finding.id != _IN_REASONS
+    )
     masked = None if cold is None else causes.driver_load_masked(cold)
     if masked is None or masked.unsampled_ms is None:
-        return ()
-    return (
-        Finding(
-            "driver-load-masked",
-            "warning",
-            f"loading the driver costs each start {duration(masked.unsampled_ms - masked.median_ms)}, unless something "
-            "holds it loaded as sampling does",
-            evidence=f"driver initialisation took {duration(masked.unsampled_ms)} with no client of gpuwarm alive, "
-            f"{duration(masked.median_ms)} while it sampled",
-            advice="keep the driver loaded: turn persistence mode on",
-            command="gpuwarm check --about persistence-off",
-        ),
+        return kept
+    cost = f"loading the driver costs each start {duration(masked.unsampled_ms - masked.median_ms)}"
+    evidence = (
+        f"driver initialisation took {duration(masked.unsampled_ms)} with no client of gpuwarm alive, "
+        f"{duration(masked.median_ms)} while it sampled"
     )
-
-
-def _machine_findings(machine: MachineState | None) -> tuple[Finding, ...]:
-    """What of the machine's set-up changes what this run is worth elsewhere."""
-    if machine is None:
-        return ()
+    if not any(finding.id == _DRIVER_NOT_KEPT for finding in kept):
+        return (*kept, Finding("driver-load-masked", "warning", f"{cost}, which sampling hides", evidence=evidence))
     return tuple(
-        finding
-        for finding in checks.findings(machine)
-        if (finding.severity in ("warning", "error") or finding.id in _MATTERS_ELSEWHERE) and finding.id != _IN_REASONS
+        replace(finding, summary=f"Persistence: off, and {cost}", evidence=evidence)
+        if finding.id == _DRIVER_NOT_KEPT
+        else finding
+        for finding in kept
     )
 
 

@@ -12,7 +12,7 @@ from gpuwarm.analysis.words import count, duration, median, number, percent
 from gpuwarm.recording import Recording
 
 FEW_ITERATIONS = 3  # slow for being first, not for want of time: said in iterations
-AT_FIRST_SHARE = 0.2  # of the warm-up is what "at first" means
+AT_FIRST_SHARE = 0.2  # of the time of the warm-up is what "at first" means
 AT_FIRST_MIN = 5  # iterations, so that one or two slow ones do not stand for all
 
 
@@ -30,8 +30,8 @@ def before(recording: Recording, found: Sequence[Stretch], judged: Judgement) ->
         return None
     early = []
     for stretch in _of_quantity(recording, found, judged.steady.quantity):
-        until = int(np.searchsorted(stretch.elapsed_ms, judged.warmup.time_ms))
-        early.append(stretch.latency_ms[: max(AT_FIRST_MIN, int(AT_FIRST_SHARE * until))])
+        until = int(np.searchsorted(stretch.elapsed_ms, AT_FIRST_SHARE * judged.warmup.time_ms))
+        early.append(stretch.latency_ms[: max(AT_FIRST_MIN, until)])
     first_ms, level_ms = (median([pick(values) for values in early]) for pick in (lambda v: v[0], np.median))
     return None if first_ms is None or level_ms is None else Before(first_ms, level_ms)
 

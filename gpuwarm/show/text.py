@@ -10,6 +10,7 @@ from rich.text import Text
 
 from gpuwarm.analysis.advice import Advice
 from gpuwarm.analysis.causes import ColdPhase, ColdStart
+from gpuwarm.analysis.finding import Finding
 from gpuwarm.analysis.limits import THROTTLING
 from gpuwarm.analysis.states import ClockState
 from gpuwarm.analysis.transitions import Transition
@@ -17,7 +18,8 @@ from gpuwarm.analysis.words import count, duration, number, percent
 from gpuwarm.show.terminal import prose, to_copy
 
 LABEL_COLUMNS = 11
-BAR_COLUMNS = 24
+CONTENT_COLUMNS = 68  # what 80 leave beside the labels
+BAR_COLUMNS = 20  # what 80 leave beside a step, its median and its range
 SMALL_SHARE_PCT = 1.0  # of a cold start; smaller steps are added up
 MAX_STATES = 6
 MAX_TRANSITIONS = 4
@@ -79,12 +81,18 @@ def _sections(advice: Advice) -> Iterator[tuple[str, RenderableType]]:
     for finding in advice.findings:
         label = "Throttling" if finding.id == THROTTLING else "Machine"
         text = prose(finding.summary, _STYLES.get(finding.severity, ""))
-        yield label, Group(text, *[prose(more) for more in (finding.evidence, finding.advice) if more])
+        yield label, Group(text, *[prose(more) for more in (finding.evidence, finding.advice, _short(finding)) if more])
     yield "Bound by", prose(f"{_BOUNDS[advice.bound]}: {advice.bound_evidence}")
     yield "Sampling", prose(_sampling(advice))
     yield "Verdict", Group(prose(advice.verdict, _STYLES[advice.verdict]), *_listed(advice.reasons))
     if advice.notes:
         yield "Notes", Group(*_listed(advice.notes))
+
+
+def _short(finding: Finding) -> str | None:
+    """Its command, where that fits beside the labels; a longer one stands below, where no line is broken."""
+    fits = finding.command is not None and max(map(len, finding.command.split("\n"))) <= CONTENT_COLUMNS
+    return finding.command if fits else None
 
 
 def _latency(advice: Advice) -> Text:
@@ -164,7 +172,8 @@ def _warmup(advice: Advice) -> Iterator[Text]:
         yield prose("no length, as there is no steady state")
     else:
         of = f" in the slowest of {count(warmup.starts, 'start')}" if warmup.starts > 1 else ""
-        yield prose(f"ends at {duration(warmup.time_ms)} ({count(warmup.iterations or 0, 'iteration')}){of}")
+        ends = f"ends at {duration(warmup.time_ms)} ({count(warmup.iterations or 0, 'iteration')})"
+        yield prose(f"{ends if warmup.time_ms else 'none'}{of}")
         if warmup.interval_ms is not None and warmup.interval_ms[1] > 0:
             low, high = (duration(end) for end in warmup.interval_ms)
             yield prose(f"{low} to {high} ({warmup.interval_kind})")
@@ -279,5 +288,5 @@ def _to_paste(advice: Advice) -> Iterator[RenderableType]:
     for tool, line in advice.flags.items():
         yield to_copy(f"# config.pbtxt of Triton\n{line}" if "\n" in line else f"{tool:<{width}}  {line}")
     for finding in advice.findings:
-        if finding.command is not None:
+        if finding.command is not None and _short(finding) is None:
             yield to_copy(f"\n# {finding.summary}\n{finding.command}")
