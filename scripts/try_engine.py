@@ -1,6 +1,6 @@
 """Cold start engines on this machine's GPU for two seconds each and print what came of it.
 
-usage: python scripts/try_engine.py ENGINE... [--no-copies] [--spin] [--seconds S] [--runtime MODULE]
+usage: python scripts/try_engine.py ENGINE... [--no-copies] [--spin] [--no-sm-clock] [--seconds S]
 """
 
 import argparse

@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -71,6 +72,24 @@ def test_no_visible_gpu_names_the_variable_that_hides_it(tmp_path: Path, standin
     environment = {**standin_cuda, "STANDIN_CUDA_INIT": "100", "CUDA_VISIBLE_DEVICES": "7"}
     with pytest.raises(DeviceError, match=r"with CUDA_VISIBLE_DEVICES=7: CUDA_ERROR_NO_DEVICE \(100\); no GPU is vis"):
         devices(tmp_path, environment)
+
+
+def test_a_driver_older_than_the_bindings_is_told_so(
+    tmp_path: Path, standin_cuda: dict[str, str], package_folder: Callable[[str], Path]
+) -> None:
+    old = {**standin_cuda, "STANDIN_CUDA_VERSION": "12040"}
+    path = os.pathsep.join([str(package_folder("cuda-13.5")), os.environ.get("PYTHONPATH", "")])
+    with pytest.raises(DeviceError, match=r"serves CUDA 12.4 at most and .*cuda-bindings are for CUDA 13.5: update"):
+        devices(tmp_path, {**old, "PYTHONPATH": path})
+
+
+def test_the_bindings_of_cuda_12_serve_an_older_driver(
+    tmp_path: Path, standin_cuda: dict[str, str], package_folder: Callable[[str], Path]
+) -> None:
+    path = os.pathsep.join([str(package_folder("cuda-12.8")), os.environ.get("PYTHONPATH", "")])
+    old = {**standin_cuda, "STANDIN_CUDA_VERSION": "12040", "PYTHONPATH": path}
+    (gpu,) = devices(tmp_path, old)
+    assert gpu.uuid == "GPU-00102030-4050-6070-8090-a0b0c0d0e0f0"
 
 
 def test_missing_bindings_name_what_to_install(tmp_path: Path) -> None:

@@ -331,12 +331,11 @@ def test_a_plugin_library_is_offered_to_the_runtime(tmp_path: Path, standin_tens
 def test_a_driver_older_than_tensorrts_cuda_is_refused_before_tensorrt_starts(
     tmp_path: Path, standin_tensorrt: Environment
 ) -> None:
-    metadata = tmp_path / "site" / "tensorrt_lean_cu13-8.6.0.dist-info" / "METADATA"
+    metadata = tmp_path / "site" / "tensorrt_lean_cu14-8.6.0.dist-info" / "METADATA"
     metadata.parent.mkdir()
-    metadata.write_text("Metadata-Version: 2.1\nName: tensorrt_lean_cu13\nVersion: 8.6.0\n")
-    environment = {**standin_tensorrt, "STANDIN_CUDA_VERSION": "12040"}
-    with pytest.raises(DeviceError, match=r"was made for CUDA 13 and this driver serves CUDA 12.4 at most: update"):
-        look(tmp_path, environment, InspectSpec(engine(tmp_path), "tensorrt_lean"))
+    metadata.write_text("Metadata-Version: 2.1\nName: tensorrt_lean_cu14\nVersion: 8.6.0\n")
+    with pytest.raises(DeviceError, match=r"was made for CUDA 14 and this driver serves CUDA 13.0 at most: update"):
+        look(tmp_path, standin_tensorrt, InspectSpec(engine(tmp_path), "tensorrt_lean"))
 
 
 def test_bindings_without_their_libraries_name_what_is_missing(

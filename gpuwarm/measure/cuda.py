@@ -40,6 +40,7 @@ _HOST_MAPPED = 2  # CU_MEMHOSTALLOC_DEVICEMAP
 _CONTEXT_FLAGS: dict[Sync, int] = {"spin": 1, "block": 4}  # CU_CTX_SCHED_SPIN, CU_CTX_SCHED_BLOCKING_SYNC
 _STREAM_NON_BLOCKING = 1
 _NAME_BYTES = 256
+_MAJOR_VERSION = 1000  # CUDA 12.4 is 12040
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
 
 # PTX 4.0 for sm_50, so that every driver since Maxwell compiles it for its own GPU: no NVRTC, no fat binary.
@@ -121,7 +122,7 @@ def initialise(driver: Driver) -> str:
     """Start the driver; returns the newest CUDA version that it serves.
 
     Raises:
-        DeviceError: there is no driver or no GPU.
+        DeviceError: there is no driver or no GPU, or the bindings are for a later CUDA.
     """
     try:
         outcome = driver.cuInit(0)
@@ -131,8 +132,17 @@ def initialise(driver: Driver) -> str:
             "with --gpus all"
         ) from error
     _checked(driver, outcome, "the NVIDIA driver does not start")
-    version = _checked(driver, driver.cuDriverGetVersion(), "the NVIDIA driver does not tell its version")
-    return f"{version // 1000}.{version % 1000 // 10}"
+    serves = _checked(driver, driver.cuDriverGetVersion(), "the NVIDIA driver does not tell its version")
+    if serves // _MAJOR_VERSION < driver.CUDA_VERSION // _MAJOR_VERSION:  # it lacks functions that the bindings call
+        raise DeviceError(
+            f"this driver serves CUDA {_dotted(serves)} at most and the installed cuda-bindings are for CUDA "
+            f"{_dotted(driver.CUDA_VERSION)}: update the driver, or pip install 'gpuwarm[cu12]'"
+        )
+    return _dotted(serves)
+
+
+def _dotted(version: int) -> str:
+    return f"{version // _MAJOR_VERSION}.{version % _MAJOR_VERSION // 10}"
 
 
 def _checked(driver: Driver, outcome: tuple[Any, ...], what: str, kind: type[Exception] = DeviceError) -> Any:
