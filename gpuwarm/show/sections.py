@@ -1,0 +1,274 @@
+"""An answer as sections of sentences and tables: every word of it, for whoever lays it out."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from gpuwarm.analysis.advice import Advice
+from gpuwarm.analysis.causes import ColdPhase, ColdStart
+from gpuwarm.analysis.finding import Finding
+from gpuwarm.analysis.limits import THROTTLING
+from gpuwarm.analysis.states import ClockState
+from gpuwarm.analysis.transitions import Transition
+from gpuwarm.analysis.words import count, duration, number, percent
+
+Tone = Literal["plain", "faint", "good", "warning", "bad"]
+SMALL_SHARE_PCT = 1.0  # of a cold start; smaller steps are added up
+MAX_STATES = 6
+MAX_TRANSITIONS = 4
+_TONES: dict[str, Tone] = {
+    "trusted": "good",
+    "degraded": "warning",
+    "unusable": "bad",
+    "warning": "warning",
+    "error": "bad",
+}
+_BOUNDS = {"gpu": "the GPU", "host": "the host", "transfer": "the copies", "unknown": "not known"}
+_STEPS = {
+    "python": "Python",
+    "cuda_import": "import CUDA",
+    "driver_init": "initialise driver",
+    "context": "CUDA context",
+    "tensorrt_import": "import TensorRT",
+    "runtime": "TensorRT runtime",
+    "deserialise": "deserialise engine",
+}
+_SENSORS = {
+    "sm_clock_mhz": "SM clock",
+    "mem_clock_mhz": "memory clock",
+    "power_mw": "power",
+    "power_average_mw": "average power",
+    "temperature_c": "temperature",
+    "gpu_util_pct": "utilization",
+}
+_KINDS = {"sm_clock": "SM clock", "mem_clock": "memory clock", "pstate": "P-state", "event_reasons": "event reasons"}
+
+
+@dataclass(frozen=True)
+class Line:
+    """A sentence of its own."""
+
+    text: str
+    tone: Tone = "plain"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of cells under headings; a cell says what it is, also without its heading."""
+
+    heading: tuple[str, ...]
+    right: tuple[bool, ...]  # which columns are set to the right
+    rows: tuple[tuple[str, ...], ...]
+    marked: int | None = None  # the row to look at
+    shares: tuple[float | None, ...] = ()  # of the whole, one a row, where they are to be seen as bars
+
+
+@dataclass(frozen=True)
+class Section:
+    """What the answer says about one subject."""
+
+    title: str
+    lines: tuple[Line, ...] = ()
+    items: tuple[str, ...] = ()  # a list below the lines
+    table: Table | None = None
+    command: str | None = None  # to copy
+
+
+def simulated(advice: Advice) -> str | None:
+    """What stands before the answer where nothing was measured."""
+    if advice.simulated is None:
+        return None
+    return f"SIMULATED GPU, profile {advice.simulated}: no hardware was measured"
+
+
+def subject(advice: Advice) -> str:
+    """What was measured, and where."""
+    gpu = "unknown GPU" if advice.gpu is None else advice.gpu.name or "unnamed GPU"
+    what = advice.workload.name or "unnamed workload"
+    with_ = f", {advice.workload.runtime}" if advice.workload.runtime else ""
+    return f"{what} on {gpu}{with_}, {count(advice.warmup.starts, 'start')}"
+
+
+def sections(advice: Advice) -> Iterator[Section]:
+    """All of them in the order of reading."""
+    yield Section("Latency", (Line(_latency(advice)),))
+    if advice.states:
+        yield Section("Clock", tuple(_clock(advice.states)))
+    if advice.transitions:
+        yield Section("Changes", tuple(_transitions(advice)))
+    yield Section("Warm-up", tuple(_warmup(advice)))
+    if advice.bias:
+        yield Section("Bias", (Line("of the second that follows a warm-up of"),), table=_bias(advice))
+    if advice.cold_start is not None and advice.cold_start.phases:
+        yield Section("Cold start", (Line(_total(advice.cold_start)),), table=_cold_start(advice.cold_start))
+    yield from map(_finding, advice.findings)
+    yield Section("Bound by", (Line(f"{_BOUNDS[advice.bound]}: {advice.bound_evidence}"),))
+    yield Section("Sampling", (Line(_sampling(advice)),))
+    yield Section("Verdict", (Line(advice.verdict, _TONES[advice.verdict]),), advice.reasons)
+    if advice.notes:
+        yield Section("Notes", items=advice.notes)
+
+
+def _finding(finding: Finding) -> Section:
+    title = "Throttling" if finding.id == THROTTLING else "Machine"
+    more = [Line(text) for text in (finding.evidence, finding.advice) if text]
+    return Section(
+        title, (Line(finding.summary, _TONES.get(finding.severity, "plain")), *more), command=finding.command
+    )
+
+
+def _latency(advice: Advice) -> str:
+    cold, steady, lately_ms = advice.cold_start, advice.steady, advice.parts.host_ms
+    parts = []
+    if cold is not None and cold.first_ms is not None:
+        parts.append(f"first {duration(cold.first_ms)}")
+    if cold is not None and cold.second_ms is not None:
+        parts.append(f"second {duration(cold.second_ms)}")
+    if steady is None and lately_ms is not None:
+        parts.append(f"lately {duration(lately_ms)}")
+    if steady is not None:
+        where = " on the GPU" if steady.quantity == "gpu" else ""
+        if where and lately_ms is not None:
+            parts.append(f"lately {duration(lately_ms)} until synchronised")
+        spread = f"p99 {duration(steady.p99_ms)}, deviation {steady.cov_pct:.1f} %"
+        parts.append(f"steady {duration(steady.median_ms)}{where} ({spread})")
+    return ", ".join(parts) or "not recorded"
+
+
+def _clock(states: Sequence[ClockState]) -> Iterator[Line]:
+    nvml = [state for state in states if state.source == "nvml"]
+    gpu = [state for state in states if state.source == "gpu"]
+    if nvml:
+        late = ", late by up to 250 ms; 0 is the first inference" if len(nvml) > 1 else ""
+        yield Line(f"{_chain(nvml)} (NVML{late})")
+    if gpu:
+        yield Line(f"{_chain(gpu)} (measured on the GPU)")
+
+
+def _chain(states: Sequence[ClockState]) -> str:
+    """345 MHz -> 1980 MHz at -138 ms; the P-state once where it never changes, and with each state where it does."""
+    labels = {state.pstate for state in states}
+    several = len(labels) > 1
+    shown = [_state(state, with_pstate=several, begin=index > 0) for index, state in enumerate(states)]
+    if len(shown) > MAX_STATES:
+        shown[MAX_STATES // 2 : 1 - MAX_STATES // 2] = [f"{len(shown) - MAX_STATES + 1} more"]
+    common = next(iter(labels))
+    return " -> ".join(shown) + ("" if several or common is None else f", P{common} throughout")
+
+
+def _state(state: ClockState, *, with_pstate: bool, begin: bool) -> str:
+    label = f"P{state.pstate} " if with_pstate and state.pstate is not None else ""
+    return f"{label}{state.sm_clock_mhz:.0f} MHz" + (f" at {duration(state.from_ms)}" if begin else "")
+
+
+def _transitions(advice: Advice) -> Iterator[Line]:
+    """Those with the largest effect in the start whose states are shown."""
+    longest = advice.warmup.longest_start
+    shown_start = advice.transitions[0].start if longest is None else longest
+    own = [each for each in advice.transitions if each.start == shown_start]
+    largest = sorted(own, key=lambda each: -abs(each.latency_change_pct or 0.0))[:MAX_TRANSITIONS]
+    for each in sorted(largest, key=lambda each: each.t_ms):
+        yield Line(_transition(each))
+    if len(advice.transitions) > len(largest):
+        yield Line(f"and {len(advice.transitions) - len(largest):,} more (--json)", "faint")
+
+
+def _transition(each: Transition) -> str:
+    text = f"{duration(each.t_ms)}: {_KINDS.get(each.kind, each.kind)} {_value(each.before)} -> {_value(each.after)}"
+    if each.latency_change_pct is not None:
+        text += f", latency {percent(each.latency_change_pct)}"
+    if each.predicted_by_clock_pct is not None:
+        text += f" (constant cycles: {percent(each.predicted_by_clock_pct)})"
+    return text if each.explained == "unknown" else f"{text}, explained: {each.explained}"
+
+
+def _value(value: float | str | None) -> str:
+    if value is None:
+        return "unknown"
+    return value if isinstance(value, str) else f"{value:.0f}"
+
+
+def _warmup(advice: Advice) -> Iterator[Line]:
+    warmup = advice.warmup
+    if warmup.time_ms is None:
+        yield Line("no length, as there is no steady state")
+    else:
+        of = f" in the slowest of {count(warmup.starts, 'start')}" if warmup.starts > 1 else ""
+        ends = f"ends at {duration(warmup.time_ms)} ({count(warmup.iterations or 0, 'iteration')})"
+        yield Line(f"{ends if warmup.time_ms else 'none'}{of}")
+        if warmup.interval_ms is not None and warmup.interval_ms[1] > 0:
+            low, high = (duration(end) for end in warmup.interval_ms)
+            yield Line(f"{low} to {high} ({warmup.interval_kind})")
+        if warmup.coverage is not None:
+            yield Line(
+                f"the next start is warm by then with a probability of {100 * warmup.coverage:.0f} % "
+                f"({warmup.starts} of {warmup.starts + 1})"
+            )
+        if warmup.clock_warm_ms is not None and warmup.heat_steady_ms is not None:
+            yield Line(f"clock warm at {duration(warmup.clock_warm_ms)}, heat at {duration(warmup.heat_steady_ms)}")
+    for sentence in advice.evidence:
+        yield Line(sentence)
+    if advice.also:
+        yield Line(f"also: {', '.join(advice.also)}")
+
+
+def _bias(advice: Advice) -> Table:
+    """What a benchmark of one second gets wrong after each warm-up."""
+    rows, marked = [], None
+    for place, row in enumerate(advice.bias):
+        mean, p99 = (
+            "not known" if value is None else f"{name} {percent(value)}"
+            for name, value in (("mean", row.mean_bias_pct), ("p99", row.p99_bias_pct))
+        )
+        if row.warmup_ms == advice.warmup.recommended_ms:
+            marked = place
+        note = "recommended" if marked == place else ""
+        rows.append((f"{number(row.warmup_ms)} ms", mean, p99, note))
+    heading = ("warm-up", "mean latency", "99th percentile", "note")
+    return Table(heading, (True, True, True, False), tuple(rows), marked)
+
+
+def _cold_start(cold: ColdStart) -> Table:
+    large = [phase for phase in cold.phases if phase.share_pct >= SMALL_SHARE_PCT]
+    small = [phase for phase in cold.phases if phase.share_pct < SMALL_SHARE_PCT]
+    rows = [(_step(phase.name), duration(phase.median_ms), _interval(phase)) for phase in large]
+    shares: list[float | None] = [phase.share_pct / 100 for phase in large]
+    if small:
+        rows.append((count(len(small), "small step"), duration(sum(phase.median_ms for phase in small)), ""))
+        shares.append(None)
+    heading = ("step", "median", "range over the starts")
+    return Table(heading, (False, True, True), tuple(rows), shares=tuple(shares))
+
+
+def _total(cold: ColdStart) -> str:
+    text = f"{duration(cold.total_ms or 0.0)} from process start to the first result"
+    if cold.total_interval_ms is not None:
+        low, high = (duration(end) for end in cold.total_interval_ms)
+        text += f" ({low} to {high} over {count(cold.starts, 'start')})"
+    if cold.unsampled_total_ms is not None:
+        text += f"; {duration(cold.unsampled_total_ms)} with no NVML client of gpuwarm alive"
+    return text
+
+
+def _step(name: str) -> str:
+    return _STEPS.get(name, name.replace("_", " "))
+
+
+def _interval(phase: ColdPhase) -> str:
+    return "" if phase.interval_ms is None else f"{duration(phase.interval_ms[0])} to {duration(phase.interval_ms[1])}"
+
+
+def _sampling(advice: Advice) -> str:
+    sampling = advice.sampling
+    cost = []
+    if sampling.read_us_median is not None:
+        cost.append(f"{duration(sampling.read_us_median / 1e3)} a reading")
+    if sampling.period_ms is not None:
+        cost.append(f"one each {duration(sampling.period_ms)}")
+    if sampling.cpu_pct is not None:
+        cost.append(f"{number(sampling.cpu_pct)} % of a core")
+    if sampling.deadlines_kept_pct is not None:
+        cost.append(f"{number(sampling.deadlines_kept_pct)} % on time")
+    text = ", ".join(cost) or "its cost was not recorded"
+    refresh = [f"{_SENSORS[name]} {duration(ms)}" for name, ms in sampling.refresh_ms.items() if name in _SENSORS]
+    return f"{text}; sensors refresh each: {', '.join(refresh)}" if refresh else text
