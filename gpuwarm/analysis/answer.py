@@ -45,10 +45,10 @@ def answer(judged: Judgement, early: Before | None, throttling: Finding, moved: 
     """One or two sentences for a person who asked how long to warm up."""
     unsettled = judged.behaviour in ("drift", "no_steady_state", "too_short")
     if unsettled or judged.steady is None or judged.warmup.recommended_ms is None:
-        return _no_steady_state(judged, moved)
+        return _no_steady_state(judged, throttling, moved)
     level = duration(judged.steady.median_ms) + (" on the GPU" if judged.steady.quantity == "gpu" else "")
     if judged.behaviour == "cyclic":
-        return f"{_cycles(judged)} From {_length(judged.warmup)} on they are alike: measure over whole periods."
+        return f"{_cycles(judged)} From {_length(judged.warmup)} on its periods are alike: measure over whole periods."
     if early is None:
         return f"No warm-up is needed: latency is {level} from the first inference on."
     if judged.behaviour == "slowdown":
@@ -82,16 +82,16 @@ def _cycles(judged: Judgement) -> str:
     return f"Latency goes up and down{period}."
 
 
-def _no_steady_state(judged: Judgement, moved: Mover | None) -> str:
+def _no_steady_state(judged: Judgement, throttling: Finding, moved: Mover | None) -> str:
     if judged.behaviour == "too_short":
         return "Too short to say how long to warm up: measure longer (--duration)."
     if judged.behaviour == "cyclic":
         return f"{_cycles(judged)} No warm-up ends that: measure over whole periods."
+    moves = "latency does not settle"
     if judged.behaviour == "drift" and judged.slope_pct_per_s is not None:
-        return (
-            f"No warm-up length can be given: latency still moves by {percent(judged.slope_pct_per_s)} a second at the "
-            "end. Measure longer (--duration)."
-        )
-    if moved is not None and moved.cause == "host":
-        return "No warm-up length can be given: latency does not settle, and what moves it is the host, not the GPU."
-    return "No warm-up length can be given: latency does not settle. Measure longer (--duration)."
+        moves = f"latency still moves by {percent(judged.slope_pct_per_s)} a second at the end"
+    if moved is None:
+        return f"No warm-up length can be given: {moves}. Measure longer (--duration)."
+    if moved.cause == "host":
+        return f"No warm-up length can be given: {moves}, and what moves it is the host, not the GPU."
+    return f"No warm-up length can be given: {moves}, with the SM clock{_held_down(throttling)}."
