@@ -1,6 +1,7 @@
 """Time `gpuwarm --help` against the --help of an empty typer app: python scripts/bench_help.py [--runs 20].
 
-Runs them in turn, prints both medians and their ratio, and exits with 1 if the ratio is above 1.3 or numpy or matplotlib is imported.
+Runs them in turn, prints both medians and their ratio, and exits with 1 if the ratio is above 1.3 or numpy or
+matplotlib is imported.
 """
 
 import argparse

@@ -82,3 +82,10 @@ time.sleep(60)
         assert not gone(pid)
         parent.send_signal(signal.SIGKILL)
     assert wait_until(lambda: gone(pid))
+
+
+def test_a_second_child_of_the_same_name_does_not_inherit_the_first_ones_result(tmp_path: Path):
+    assert start("double", 21, tmp_path).wait() == b"42"
+    second = start("double", "not a number", tmp_path)
+    with pytest.raises(GpuwarmError, match="unexpected ValidationError"):
+        second.wait()

@@ -90,6 +90,8 @@ def start(target: str, spec: object, *, stem: Path, environment: Mapping[str, st
         stem: its files are `stem`.spec, .log, .result or .error.
         environment: variables to set on top of this process's own.
     """
+    for outcome in (".result", ".error"):  # of an earlier child of that name
+        stem.with_suffix(outcome).unlink(missing_ok=True)
     stem.with_suffix(".spec").write_bytes(msgspec.json.encode(spec))
     command = [sys.executable, "-m", "gpuwarm.measure.child", target, str(stem), str(os.getpid())]
     with stem.with_suffix(".log").open("wb") as log:
