@@ -1,11 +1,13 @@
 """Findings: what is wrong with a machine is said, what is not wrong is not, and what cannot be seen is unknown."""
 
 import ast
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from gpuwarm.analysis import checks
 from gpuwarm.analysis.finding import Finding, verdict
@@ -191,7 +193,8 @@ def test_persistence_off_and_what_it_costs_when_measured():
     load = DriverLoad("nvidia0", alone_ms=(1900.0, 1840.0, 1850.0), held_ms=(0.1, 0.2, 0.1))
     finding = the("persistence-off", live(replace(H100, persistence_mode="off"), host=replace(HOST, driver_load=load)))
     assert finding.severity == "warning"
-    assert finding.summary.startswith("Persistence: off, and costs 1850 ms here (measured on nvidia0: 3 opens")
+    assert finding.summary == "Persistence: off, and costs 1850 ms here (measured)"
+    assert "opening nvidia0 3 times took 1840.0 to 1900.0 ms, while a process held it 0.1 to 0.2 ms" in finding.evidence
 
 
 def test_persistence_off_that_costs_nothing_is_no_warning():
@@ -445,6 +448,7 @@ def test_neighbours_with_a_reason_to_differ_do_not_stand_out(gpus: tuple[GpuStat
         (replace(GEFORCE_AT_WORK, event_reasons=("sw_power_cap",), power_w=283.0), True),
         (replace(H100_AT_WORK, event_reasons=("sw_power_cap",), sm_clock_mhz=1500.0, power_w=290.0), True),
         (replace(H100_AT_WORK, event_reasons=("sw_power_cap",), power_w=200.0), False),  # full clock: nothing is lost
+        (replace(GEFORCE_AT_WORK, utilization_pct=None, event_reasons=("sw_power_cap",), power_w=283.0), True),
         (replace(GEFORCE_AT_WORK, power_w=284.0), False),  # near the limit, but not held
         (replace(GEFORCE, utilization_pct=None, event_reasons=("sw_power_cap",), power_w=19.0), False),
     ],
@@ -679,6 +683,11 @@ def test_a_runtime_for_a_newer_cuda_than_the_drivers_is_an_error():
 # The list of findings as a whole.
 
 
+@pytest.mark.parametrize(("name", "command"), [("Orin", "sudo jetson_clocks --show"), ("NVIDIA L4", "nvidia-smi -i 0")])
+def test_what_would_tell_the_clocks_depends_on_the_system(name: str, command: str):
+    assert the("clocks-unknown", from_file(GpuState(name=name))).command.startswith(command)
+
+
 def test_findings_come_worst_first():
     gpu = replace(H100, ecc_mode="disabled (pending enabled)", compute_mode="Prohibited", display_active=True)
     machine = live(gpu)
@@ -695,6 +704,31 @@ def test_the_input_is_left_as_it_was():
     machine = from_file(replace(H100, index=None))
     checks.findings(machine)
     assert machine.gpus[0].index is None
+
+
+NUMBERS = st.none() | st.floats(min_value=-1e6, max_value=1e6)
+GPUS = st.builds(
+    GpuState,
+    **{field.name: NUMBERS for field in fields(GpuState) if "float" in str(field.type)},
+    name=st.none() | st.just("A40"),
+)
+MACHINES = st.builds(
+    MachineState,
+    source=st.just("any"),
+    platform=st.sampled_from(["linux", "windows", "wsl2", "jetson", "unknown"]),
+    driver_version=st.none() | st.text(max_size=12),
+    cuda_version=st.none() | st.from_regex(r"\A\d{1,2}\.\d\Z"),
+    gpus=st.lists(GPUS, max_size=4).map(tuple),
+    host=st.none() | st.just(HOST),
+)
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(MACHINES)
+def test_whatever_a_machine_says_every_gpu_has_one_word_on_persistence(machine: MachineState):
+    found = checks.findings(machine)
+    assert {finding.id for finding in found} <= set(checks.ABOUT)
+    assert sum(f.id.startswith("persistence-") or f.id == "gpu-lost" for f in found) == len(machine.gpus)
 
 
 def _texts(tree: ast.AST) -> list[str]:

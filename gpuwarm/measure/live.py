@@ -30,12 +30,12 @@ def machine_state(gpu: str | None = None) -> MachineState:
 
 
 def with_driver_load(state: MachineState) -> MachineState:
-    """With the driver's start timed, where a GPU's persistence mode is off; where it cannot be, a note says why."""
-    unheld = next((gpu for gpu in state.gpus if gpu.persistence_mode == "off"), None)
-    if unheld is None or state.host is None:
+    """With the driver's start timed, on a GPU without persistence if there is one; or a note why that failed."""
+    if state.host is None:
         return state
+    gpu = min(state.gpus, key=lambda gpu: gpu.persistence_mode != "off")
     try:
-        measured = driver_load.measure(_device(state.host, unheld))
+        measured = driver_load.measure(_device(state.host, gpu))
     except (DeviceError, OSError) as error:
         return replace(state, notes=(*state.notes, f"the driver's start was not measured: {error}"))
     return replace(state, host=replace(state.host, driver_load=measured))

@@ -98,14 +98,14 @@ def check(machine: MachineState, gpu: GpuState) -> Iterator[Finding]:
 def check_alike(machine: MachineState) -> Iterator[Finding]:
     """GPUs of one model in one state whose clocks differ."""
     for (_, state), group in groupby(sorted(machine.gpus, key=_likeness), _likeness):
-        alike = sorted((gpu.sm_clock_mhz, gpu.index or 0, gpu.power_w) for gpu in group if gpu.sm_clock_mhz)
+        alike = [(gpu.sm_clock_mhz, gpu.index or 0, gpu.power_w) for gpu in group if gpu.sm_clock_mhz]
         powers = [power_w for _, _, power_w in alike if power_w]
         if len(powers) < len(alike) or not powers or max(powers) >= SAME_WORK_RATIO * min(powers):
             continue  # they do different work, as far as one can see
-        slowest, fastest = alike[0][0], alike[-1][0]
-        if fastest >= ALIKE_RATIO * slowest:
-            middle = (slowest * fastest) ** 0.5
-            yield _differ([gpu for gpu in alike if gpu[0] > middle], [gpu for gpu in alike if gpu[0] <= middle], state)
+        fast_mhz = ALIKE_RATIO * min(alike)[0]
+        fast, slow = ([gpu for gpu in alike if (gpu[0] >= fast_mhz) is faster] for faster in (True, False))
+        if fast and slow:
+            yield _differ(fast, slow, state)
 
 
 def _differ(fast: list[Clocked], slow: list[Clocked], state: str) -> Finding:

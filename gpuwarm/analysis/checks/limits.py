@@ -79,7 +79,8 @@ def _power(gpu: GpuState, reasons: frozenset[str]) -> Iterator[Finding]:
             advice="Heavy engines will run at lower clocks than elsewhere. To lift it until the next reboot:",
             command=f"sudo nvidia-smi -i {gpu.index} -pl {usual:.0f}",
         )
-    if limit and drawn is not None and (gpu.utilization_pct or 0) >= FULL_PCT and drawn <= IDLE_POWER_SHARE * limit:
+    full = gpu.utilization_pct is not None and gpu.utilization_pct >= FULL_PCT
+    if full and limit and drawn is not None and drawn <= IDLE_POWER_SHARE * limit:
         yield Finding(
             "busy-at-idle-power",
             "warning",

@@ -120,14 +120,14 @@ def _on(machine: MachineState, gpu: GpuState) -> Finding:
         )
     daemon = host.persistence_daemon
     if daemon.socket and _WITHOUT not in daemon.command:  # its process may be hidden from this user
-        return Finding("persistence-on", "ok", "Persistence: on (daemon)", gpu.index, evidence=_seen(daemon))
+        return Finding("persistence-on", "ok", "Persistence: on (daemon)", gpu.index, evidence=_seen(host))
     how = "set by hand" if daemon.socket else "legacy"
     return Finding(
         "persistence-on",
         "info",
         f"Persistence: on ({how}), until the next reboot",
         gpu.index,
-        evidence=_seen(daemon),
+        evidence=_seen(host),
         advice="To keep it, let nvidia-persistenced do it:",
         command=_turn_on(machine, daemon),
     )
@@ -189,12 +189,21 @@ def _costly(machine: MachineState, gpu: GpuState) -> Finding:
 
 def _measured(load: DriverLoad) -> tuple[Severity, str]:
     cost_ms = statistics.median(load.alone_ms) - statistics.median(load.held_ms)
-    seen = (
-        f"measured on {load.device}: {len(load.alone_ms)} opens of {min(load.alone_ms):.0f}-{max(load.alone_ms):.0f} ms"
-    )
     if cost_ms < NEGLIGIBLE_LOAD_MS:
-        return "info", f"costs nothing to speak of here ({max(cost_ms, 0.0):.0f} ms, {seen}): something keeps it loaded"
-    return "warning", f"costs {cost_ms:.0f} ms here ({seen}, {statistics.median(load.held_ms):.1f} ms while held)"
+        return (
+            "info",
+            f"costs nothing to speak of here (measured: {max(cost_ms, 0.0):.1f} ms): something keeps it loaded",
+        )
+    return "warning", f"costs {cost_ms:.0f} ms here (measured)"
+
+
+def _opens(host: HostState) -> str | None:
+    """What was measured, in words."""
+    load = host.driver_load
+    if load is None:
+        return None
+    alone, held = (f"{min(times):.1f} to {max(times):.1f} ms" for times in (load.alone_ms, load.held_ms))
+    return f"opening {load.device} {len(load.alone_ms)} times took {alone}, while a process held it {held}"
 
 
 def _unknown(gpu: GpuState, why: str, command: str, *, where: str = "What would tell") -> Finding:
@@ -244,26 +253,30 @@ def _evidence(machine: MachineState, gpu: GpuState) -> str:
         elif not gpu.processes:
             facts.append("no process is listed")
     else:
-        facts.append(_seen(host.persistence_daemon))
+        facts.append(_seen(host))
         if not host.holders_complete:
-            facts.append("open device files of other users were not visible (run as root to see them)")
+            facts.append("not every process could be looked at for open device files (root can)")
     if idle(gpu) and not at_rest(gpu) and not gpu.processes and gpu.pstate == 0:
         facts.append("P0 at 0 % with nobody using it: looking at it has just loaded the driver")
     return "; ".join(facts)
 
 
-def _seen(daemon: PersistenceDaemon) -> str:
-    """The daemon's process and its unit in words."""
+def _seen(host: HostState) -> str:
+    """The daemon's process and its unit in words, and what was measured."""
+    daemon = host.persistence_daemon
     if daemon.pid is None:
         running = "nvidia-persistenced is not to be seen" + (", but its socket is there" if daemon.socket else "")
     else:
         running = f"nvidia-persistenced runs (pid {daemon.pid}): {shlex.join(daemon.command)}"
+    return "; ".join(filter(None, (running, _unit(daemon), _opens(host))))
+
+
+def _unit(daemon: PersistenceDaemon) -> str:
     if daemon.masked:
-        return f"{running}; its unit is masked"
+        return "its unit is masked"
     if daemon.unit is None:
-        return f"{running}; it has no systemd unit"
-    added = f" with {', '.join(daemon.drop_ins)}" if daemon.drop_ins else ""
-    return f"{running}; unit {daemon.unit}{added}"
+        return "it has no systemd unit"
+    return f"unit {daemon.unit}" + (f" with {', '.join(daemon.drop_ins)}" if daemon.drop_ins else "")
 
 
 def _turn_on(machine: MachineState, daemon: PersistenceDaemon) -> str:
