@@ -9,7 +9,7 @@ import pytest
 from gpuwarm.analysis import limits
 from gpuwarm.analysis.finding import Finding
 from gpuwarm.analysis.limits import Parts
-from gpuwarm.analysis.steady import stretches
+from gpuwarm.analysis.stretch import stretches
 from gpuwarm.machine import GpuState
 from gpuwarm.recording import Recording
 

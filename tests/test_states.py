@@ -6,7 +6,8 @@ import pytest
 
 from gpuwarm.analysis.movement import Mover, mover
 from gpuwarm.analysis.states import passed_through
-from gpuwarm.analysis.steady import Judgement, stretches
+from gpuwarm.analysis.steady import Judgement
+from gpuwarm.analysis.stretch import stretches
 from gpuwarm.recording import Recording, Rows
 
 UNSETTLED = Judgement("no_steady_state")

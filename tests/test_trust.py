@@ -9,7 +9,8 @@ import pytest
 
 from gpuwarm.analysis import trust
 from gpuwarm.analysis.finding import Finding
-from gpuwarm.analysis.steady import judge, stretches
+from gpuwarm.analysis.steady import judge
+from gpuwarm.analysis.stretch import stretches
 from gpuwarm.machine import GpuProcess, GpuState, MachineState
 from gpuwarm.metadata import Metadata, Rest, Sampling
 from gpuwarm.recording import Recording

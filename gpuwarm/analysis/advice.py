@@ -15,7 +15,8 @@ from gpuwarm.analysis.flags import flags
 from gpuwarm.analysis.limits import Bound, Parts
 from gpuwarm.analysis.movement import mover
 from gpuwarm.analysis.states import ClockState
-from gpuwarm.analysis.steady import Behaviour, Bias, Judgement, Steady, Stretch, Warmup, judge, stretches
+from gpuwarm.analysis.steady import Behaviour, Bias, Judgement, Steady, Warmup, judge
+from gpuwarm.analysis.stretch import Stretch, stretches
 from gpuwarm.analysis.transitions import Transition, find
 from gpuwarm.analysis.trust import VERDICTS, Verdict
 from gpuwarm.analysis.words import duration

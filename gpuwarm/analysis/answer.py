@@ -7,7 +7,8 @@ import numpy as np
 
 from gpuwarm.analysis.finding import Finding
 from gpuwarm.analysis.movement import Mover
-from gpuwarm.analysis.steady import Judgement, Quantity, Stretch, Warmup, stretches
+from gpuwarm.analysis.steady import Judgement, Warmup
+from gpuwarm.analysis.stretch import Quantity, Stretch, stretches
 from gpuwarm.analysis.words import count, duration, median, number, percent
 from gpuwarm.recording import Recording
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuwarm.analysis.finding import Finding, Severity
-from gpuwarm.analysis.steady import Stretch
+from gpuwarm.analysis.stretch import Stretch
 from gpuwarm.analysis.words import duration, median, percent
 from gpuwarm.machine import EVENT_REASONS, GpuState
 from gpuwarm.recording import Floats, Recording, Rows

@@ -6,7 +6,8 @@ from typing import Literal
 
 import numpy as np
 
-from gpuwarm.analysis.steady import Judgement, Stretch
+from gpuwarm.analysis.steady import Judgement
+from gpuwarm.analysis.stretch import Stretch
 from gpuwarm.recording import Floats, Recording
 
 BLOCKS = 50  # medians that are compared; fine enough for a step, coarse enough that noise averages out

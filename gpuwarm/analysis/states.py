@@ -5,7 +5,7 @@ from typing import Literal
 
 import numpy as np
 
-from gpuwarm.analysis.steady import Stretch
+from gpuwarm.analysis.stretch import Stretch
 from gpuwarm.analysis.words import median
 from gpuwarm.recording import Floats, Recording, Rows
 

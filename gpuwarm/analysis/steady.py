@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuwarm.analysis.changepoint import Segment, segment
-from gpuwarm.recording import Recording, Rows
+from gpuwarm.analysis.stretch import Quantity, Stretch, stretches
+from gpuwarm.recording import Recording
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Quantity = Literal["host", "gpu"]
 Behaviour = Literal["flat", "warmup", "slowdown", "cyclic", "drift", "no_steady_state", "too_short"]
 
 
@@ -71,17 +71,6 @@ class Judgement:
 
 
 @dataclass(frozen=True)
-class Stretch:
-    """One start's continuous inference: what a judgement of latency rests on."""
-
-    start: int
-    rows: Ints  # into recording.iterations
-    elapsed_ms: Floats  # begin of each iteration since the first, pauses between phases taken out
-    latency_ms: Floats
-    quantity: Quantity  # which of an iteration's times the latency is
-
-
-@dataclass(frozen=True)
 class Course:
     """What one series of latencies did."""
 
@@ -92,67 +81,12 @@ class Course:
     latest: int | None = None  # where warm-up may end at the latest
 
 
-PAUSE_MS = 10.0  # a longer one between two phases lets the GPU cool: what follows is another start of inference
-MIN_KNOWN_SHARE = 0.5  # of a start's iterations must have a host time for it to be the latency
 GPU_BOUND_SHARE = 0.9  # of the latency is the GPU's own time: the host can only add jitter
 MIN_ITERATIONS = 30  # fewer cannot tell a level from its noise
 MIN_SPAN_MS = 200.0  # two refreshes of a data-centre GPU's clock; a power cap takes about 50 ms to bite
 MIN_TAIL_SHARE = 0.25  # of the time: a shorter steady stretch may be a tread of a staircase
 LEAD = 3  # iterations that may be slow because they are the first
 COMMON_WARMUPS_MS = (0.0, 200.0)  # none, and trtexec's default
-
-
-def stretches(recording: Recording, *, quantity: Quantity | None = None) -> tuple[Stretch, ...]:
-    """The continuous inference of every start, up to its first pause or change of pace.
-
-    Latency is what the caller waits for, and the GPU's own time where only that is known, or `quantity` asks for it.
-    """
-    starts = recording.iterations["start"]
-    found = []
-    for start in _continuous(recording):
-        rows = np.flatnonzero(starts == start)
-        phases = recording.meta.starts[start].phases if start < len(recording.meta.starts) else ()
-        known = float(np.isfinite(recording.iterations["host_ns"][rows]).mean())
-        kind: Quantity = quantity or ("host" if known >= MIN_KNOWN_SHARE else "gpu")
-        stretch = _stretch(int(start), rows, recording.iterations[rows], kind, [p.interval_ms for p in phases])
-        if stretch is not None:
-            found.append(stretch)
-    return tuple(found)
-
-
-def _continuous(recording: Recording) -> list[int]:
-    """Starts that were to infer continuously: without those that end after the cold inferences, or were killed.
-
-    A start that was killed counts where there is no whole one.
-    """
-    seen = [int(start) for start in np.unique(recording.iterations["start"])]
-    about = dict(enumerate(recording.meta.starts))
-    meant = [start for start in seen if start not in about or len(about[start].phases) != 1]
-    return [start for start in meant if start not in about or about[start].failure is None] or meant
-
-
-def _stretch(
-    start: int, rows: Ints, table: Rows, quantity: Quantity, intervals_ms: list[float | None]
-) -> Stretch | None:
-    latency = table[f"{quantity}_ns"]
-    kept = np.isfinite(latency) & (latency > 0)
-    rows, table, latency = rows[kept], table[kept], latency[kept]
-    if rows.size == 0:
-        return None
-    begin = table["t_ns"]
-    step = np.diff(begin)
-    changes = np.flatnonzero(np.diff(table["phase"]))
-    cut = rows.size
-    for change in changes:
-        phase = int(table["phase"][change + 1])
-        pause = step[change] - latency[change]
-        paced = phase < len(intervals_ms) and phase > 1 and intervals_ms[phase] != intervals_ms[phase - 1]
-        if phase > 1 and (pause > PAUSE_MS * 1e6 or paced):
-            cut = int(change) + 1
-            break
-        step[change] = round(latency[change])
-    elapsed = np.concatenate([[0.0], np.cumsum(step)])[:cut] / 1e6
-    return Stretch(start, rows[:cut], elapsed, latency[:cut] / 1e6, quantity)
 
 
 def judge(recording: Recording, *, tolerance: float = 0.01, warmup_ms: Sequence[float] = ()) -> Judgement:

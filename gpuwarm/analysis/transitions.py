@@ -6,9 +6,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuwarm.analysis.steady import Floats, Stretch, stretches
+from gpuwarm.analysis.stretch import Stretch, stretches
 from gpuwarm.machine import event_reason_names
-from gpuwarm.recording import Recording
+from gpuwarm.recording import Floats, Recording
 
 Kind = Literal["sm_clock", "mem_clock", "pstate", "event_reasons", "power"]
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from gpuwarm.analysis.advice import Advice
-from gpuwarm.analysis.steady import stretches
+from gpuwarm.analysis.stretch import stretches
 from gpuwarm.analysis.words import duration
 from gpuwarm.metadata import Start
 from gpuwarm.recording import Recording, Rows

@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuwarm.analysis.steady import Stretch
+from gpuwarm.analysis.stretch import Stretch
 from gpuwarm.machine import EVENT_REASONS
 from gpuwarm.recording import Floats, Recording, Rows
 

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from gpuwarm.analysis.advice import Advice
-from gpuwarm.analysis.steady import Quantity
+from gpuwarm.analysis.stretch import Quantity
 from gpuwarm.recording import Floats, Rows
 from gpuwarm.show.plot.look import VECTORS_MAX, VERMILLION, Style
 

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from gpuwarm.analysis.advice import Advice
-from gpuwarm.analysis.steady import stretches
+from gpuwarm.analysis.stretch import stretches
 from gpuwarm.analysis.words import count, duration, number
 from gpuwarm.errors import InputError
 from gpuwarm.recording import Floats, Recording, Rows
