@@ -344,6 +344,14 @@ def test_rest_of_a_data_centre_gpu_is_told_by_its_clock():
     assert "context raises the clock" in finding.advice
 
 
+def test_a_desktop_that_keeps_a_resting_gpu_busy_is_rest_and_a_program_that_computes_is_not():
+    desktop = replace(GEFORCE, utilization_pct=61.0, display_active=True, processes=(GpuProcess(7, "Xorg", "G"),))
+    assert ids(from_file(desktop)) == {"persistence-on", "at-rest", "display-attached"}
+    computing = replace(desktop, processes=(GpuProcess(8, "python", "C"),))
+    assert "slow-under-load" in ids(from_file(computing))
+    assert "slow-under-load" in ids(from_file(replace(desktop, display_active=False)))
+
+
 def test_a_stale_idle_reason_under_load_is_not_rest():
     assert "at-rest" not in ids(from_file(replace(GEFORCE_AT_WORK, event_reasons=("gpu_idle",))))
 
