@@ -136,6 +136,7 @@ def without_margin(lines: list[str], anchors: Iterable[str]) -> list[str]:
 
 # The first that is found says what a text looks like.
 _LOOKS = (
+    (r"NVIDIA-SMI \d|==NVSMI LOG|<nvidia_smi_log", "what nvidia-smi says of one moment: `gpuwarm check` takes it"),
     (
         r"&&&& (?:RUNNING|PASSED|FAILED) TensorRT|\[\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d\] \[[IWEV]\]",
         "a trtexec log: `gpuwarm analyze` takes it",

@@ -1,0 +1,244 @@
+"""trtexec's times and logs become traces: every generation's keys, cut files, many runs, and what is odd about them."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gpuwarm.errors import InputError
+from gpuwarm.read import trtexec
+from gpuwarm.read.trtexec import Trace
+
+MS = 10**6
+
+
+def row(begin_ms: float, compute_ms: float, **other: float) -> dict[str, float]:
+    h2d, d2h = other.pop("h2d", 0.02), other.pop("d2h", 0.01)
+    values = {
+        "startEnqMs": begin_ms - 0.05,
+        "endEnqMs": begin_ms - 0.01,
+        "startH2dMs": begin_ms - h2d,
+        "endH2dMs": begin_ms,
+        "startComputeMs": begin_ms,
+        "endComputeMs": begin_ms + compute_ms,
+        "startD2hMs": begin_ms + compute_ms,
+        "endD2hMs": begin_ms + compute_ms + d2h,
+        "h2dMs": h2d,
+        "computeMs": compute_ms,
+        "d2hMs": d2h,
+        "latencyMs": h2d + compute_ms + d2h,
+    }
+    return {**values, **other}
+
+
+def rows(count: int, *, compute_ms: float = 2.0, begin_ms: float = 0.5, step_ms: float = 2.0) -> list[dict[str, float]]:
+    return [row(begin_ms + at * step_ms, compute_ms) for at in range(count)]
+
+
+def dumped(content: list[dict[str, Any]]) -> str:
+    """As trtexec writes it: a row a line."""
+    return "[\n  " + "\n, ".join(json.dumps(each) for each in content) + "\n]\n"
+
+
+def read(*contents: str, name: str = "times.json") -> tuple[Trace, ...]:
+    return trtexec.traces(
+        [(name if number == 0 else f"log{number}", text.encode()) for number, text in enumerate(contents)]
+    )
+
+
+def said(trace: Trace) -> str:
+    return " | ".join(trace.recording.meta.notes)
+
+
+def test_times_become_iterations_since_the_run_began():
+    (trace,) = read(dumped(rows(3)))
+    iterations = trace.recording.iterations
+    assert iterations["t_ns"].tolist() == [500_000, 2_500_000, 4_500_000]
+    assert iterations["gpu_ns"].tolist() == [2 * MS] * 3
+    assert iterations["enqueue_ns"] == pytest.approx([40_000] * 3)
+    assert (iterations["h2d_ns"][0], iterations["d2h_ns"][0]) == (20_000, 10_000)
+    assert np.isnan(iterations["host_ns"]).all()
+    assert trace.recording.meta.time_base == "relative"
+    assert said(trace) == ""
+
+
+def test_copies_that_were_not_timed_are_missing_not_free():
+    (trace,) = read(dumped([row(1.0 + at, 1.0, h2d=0.0, d2h=0.0) for at in range(3)]))
+    assert np.isnan(trace.recording.iterations["h2d_ns"]).all()
+    assert "copies to and from the GPU are not in the file" in said(trace)
+
+
+def test_a_file_that_ends_in_the_middle_is_read_as_far_as_it_goes():
+    text = dumped(rows(50))
+    for cut in (30, 200, 400):
+        (trace,) = read(text[:-cut])
+        assert 47 <= trace.recording.iterations.size <= 50
+        assert "is cut or damaged" in said(trace)
+
+
+def test_what_cpp_prints_for_no_number_is_a_missing_time():
+    text = (
+        dumped(rows(4))
+        .replace('"computeMs": 2.0', '"computeMs": -nan(ind)', 1)
+        .replace('"computeMs": 2.0', '"computeMs": nan', 1)
+    )
+    (trace,) = read(text)
+    assert np.isnan(trace.recording.iterations["gpu_ns"]).tolist() == [True, True, False, False]
+    assert "2 rows have no compute time" in said(trace)
+
+
+def test_rows_that_are_none_are_counted():
+    (trace,) = read(dumped(rows(4)).replace('"computeMs": 2.0', '"computeMs": "fast"', 1))
+    assert trace.recording.iterations.size == 3
+    assert "1 rows could not be read" in said(trace)
+
+
+def test_several_streams_are_told_by_their_overlap():
+    (trace,) = read(dumped([row(1.0 + at, 1.9) for at in range(40)]))
+    assert "several streams ran at once" in said(trace)
+
+
+def test_a_late_first_row_means_that_the_warmup_was_left_out():
+    (trace,) = read(dumped(rows(40, begin_ms=200.3)))
+    assert trace.recording.meta.starts[0].removed_warmup_ms == pytest.approx(200.3)
+    (slow,) = read(dumped(rows(40, begin_ms=200.3, compute_ms=150.0, step_ms=151.0)))
+    assert slow.recording.meta.starts[0].removed_warmup_ms is None  # one inference may well take so long to begin
+
+
+def test_six_digits_are_said_where_they_matter():
+    assert "six digits" in said(read(dumped(rows(10, step_ms=2000.0)))[0])
+
+
+def test_alike_arrays_are_starts_of_one_recording_and_others_are_not():
+    (joined,) = read(dumped(rows(30)) + dumped(rows(40, compute_ms=2.1)))
+    assert joined.recording.iterations["start"].tolist() == [0] * 30 + [1] * 40
+    assert len(joined.recording.meta.starts) == 2
+    apart = read(dumped(rows(30)) + dumped(rows(40, compute_ms=5.0, step_ms=5.0)))
+    assert [trace.recording.iterations.size for trace in apart] == [30, 40]
+    assert "holds 2 runs that are not alike: this is number 2" in said(apart[1])
+
+
+def test_an_export_without_a_whole_row_is_refused():
+    with pytest.raises(InputError, match="no row can be read; make it again: `trtexec"):
+        read('[ { "startComputeMs" : 1.0, "computeMs')
+
+
+LOG = """\
+&&&& RUNNING TensorRT.trtexec [TensorRT v{version}] # trtexec --loadEngine=/x/net.plan --warmUp=100
+[01/02/2025-10:00:00] [I] === Model Options ===
+[01/02/2025-10:00:00] [I] Format: *
+[01/02/2025-10:00:00] [I] === Inference Options ===
+[01/02/2025-10:00:00] [I] Batch: Explicit
+[01/02/2025-10:00:00] [I] Duration: 3s (+ 100ms warm up)
+[01/02/2025-10:00:00] [I] CUDA Graph: {graph}
+[01/02/2025-10:00:00] [I] === Device Information ===
+[01/02/2025-10:00:01] [I] Selected Device: NVIDIA L4
+[01/02/2025-10:00:01] [I] Compute Capability: 8.9
+[01/02/2025-10:00:01] [I] Device Global Memory: 22563 MiB
+[01/02/2025-10:00:01] [I] Engine deserialized in 0.0123 sec.
+[01/02/2025-10:00:01] [I] Input binding for data with dimensions 4x3x8x8 is created.
+[01/02/2025-10:00:02] [I] Starting inference
+[01/02/2025-10:00:05] [I] Warmup completed 50 queries over 100 ms
+[01/02/2025-10:00:05] [I] Timing trace has {queries} queries over 3 s
+[01/02/2025-10:00:05] [I] === Trace details ===
+[01/02/2025-10:00:05] [I] Trace averages of 10 runs:
+{averages}
+[01/02/2025-10:00:05] [I] === Performance summary ===
+[01/02/2025-10:00:05] [I] Throughput: 500 qps
+[01/02/2025-10:00:05] [I] Latency: min = 2.1 ms, max = 2.5 ms, mean = 2.1 ms, median = 2.1 ms, percentile(99%) = 2.4 ms
+[01/02/2025-10:00:05] [I] GPU Compute Time: min = 1.9 ms, max = 2.3 ms, median = 2 ms, percentile(99%) = 2.2 ms
+[01/02/2025-10:00:05] [I] Total Host Walltime: 3 s
+[01/02/2025-10:00:05] [I] Total GPU Compute Time: 2.99 s
+[01/02/2025-10:00:05] [W] * GPU compute time is unstable, with coefficient of variance = 3.1%.
+[01/02/2025-10:00:05] [W] * Throughput may be bound by Enqueue Time rather than GPU Compute.
+&&&& PASSED TensorRT.trtexec [TensorRT v{version}] # trtexec --loadEngine=/x/net.plan --warmUp=100
+"""
+AVERAGE = "[01/02/2025-10:00:05] [I] Average on 10 runs - GPU latency: {} ms - Host latency: {} ms (enqueue 0.2 ms)"
+
+
+def log(*gpu_ms: float, version: str = "100700", queries: int | None = None, graph: str = "Disabled") -> str:
+    averages = "\n".join(AVERAGE.format(value, value + 0.1) for value in gpu_ms)
+    return LOG.format(version=version, queries=queries or 10 * len(gpu_ms), averages=averages, graph=graph)
+
+
+def test_a_log_tells_the_run_and_a_coarse_series():
+    (trace,) = read(log(*[3.0] * 20, *[2.0] * 120))
+    meta, iterations = trace.recording.meta, trace.recording.iterations
+    assert meta.inferences_per_row == 10
+    assert (iterations["gpu_ns"][[0, -1]] / MS).tolist() == [3.0, 2.0]
+    assert iterations["t_ns"][0] == 100 * MS
+    assert iterations["t_ns"][20] / MS == pytest.approx(700, abs=1)  # 200 inferences of 3 ms later
+    assert meta.starts[0].removed_warmup_ms == 100
+    assert (meta.workload.name, meta.workload.inputs[0].shape) == ("net.plan", (4, 3, 8, 8))
+    assert meta.versions == {"tensorrt": "10.7.0"}
+    assert meta.machine_before is not None
+    assert meta.machine_before.gpus[0].name == "NVIDIA L4"
+    assert "coefficient of variance of 3.1 %" in said(trace)
+    assert "bound by Enqueue Time" in said(trace)
+
+
+@pytest.mark.parametrize(
+    ("tag", "version"), [("8001", "8.0.1"), ("8601", "8.6.1"), ("100700", "10.7.0"), ("110000", "11.0.0")]
+)
+def test_the_banner_tells_the_version(tag: str, version: str):
+    assert read(log(2.0, version=tag))[0].recording.meta.versions == {"tensorrt": version}
+
+
+def test_averages_left_out_in_the_middle_leave_a_gap():
+    text = log(*[2.0] * 20, queries=1500).replace(AVERAGE.format(2.0, 2.1) + "\n", AVERAGE.format(2.0, 2.1) + "\n", 1)
+    lines = text.split("\n")
+    tenth = [number for number, line in enumerate(lines) if "Average on" in line][10]
+    lines.insert(tenth, "[01/02/2025-10:00:05] [I] ... Omitting 1300 lines")
+    (trace,) = read("\n".join(lines))
+    t_ms = trace.recording.iterations["t_ns"] / MS
+    assert t_ms[10] - t_ms[9] == pytest.approx(20 * 131, rel=0.01)
+    assert t_ms[-1] == pytest.approx(3080, abs=5)
+    assert "left 130 of its averages out, after the first 10" in said(trace)
+
+
+def test_a_cuda_graph_hides_the_first_inference():
+    assert "--noCudaGraph" in said(read(log(2.0, graph="Enabled"))[0])
+    (trace,) = read(dumped(rows(100)), log(*[2.0] * 10, graph="Enabled"))
+    assert "--noCudaGraph" in said(trace)
+
+
+def test_many_runs_with_or_without_a_banner_are_told_apart():
+    headless = log(*[4.0] * 40).split("\n", 1)[1]
+    found = read(log(*[2.0] * 40) + "make: done\n" + headless)
+    assert [float(trace.recording.iterations["gpu_ns"][0]) / MS for trace in found] == [2.0, 4.0]
+    (alike,) = read(log(*[2.0] * 40) + log(*[2.05] * 40))
+    assert len(alike.recording.meta.starts) == 2
+
+
+def test_lines_of_other_programs_and_broken_lines_cost_nothing():
+    lines = log(*[2.0] * 40).split("\n")
+    noisy = [
+        f"tegrastats | RAM 1/2MB\n{line}" if number % 3 else f"[TRT] buil{line}" for number, line in enumerate(lines)
+    ]
+    (trace,) = read("\n".join(noisy))
+    assert trace.recording.iterations.size == 40
+
+
+def test_the_averages_of_tensorrt_5_are_read():
+    (trace,) = read("[I] Average over 10 runs is 1.5 ms (host walltime is 1.6 ms, 99% percentile time is 1.7).\n" * 3)
+    assert trace.recording.iterations["gpu_ns"].tolist() == [1.5 * MS] * 3
+
+
+def test_times_and_the_log_of_another_run_stay_apart():
+    found = read(dumped(rows(50)), log(*[7.0] * 20).replace("median = 2 ms", "median = 7 ms"))
+    assert [trace.recording.meta.workload.name for trace in found] == [None, "net.plan"]
+
+
+def test_a_failed_run_says_what_failed():
+    text = (
+        "&&&& RUNNING TensorRT.trtexec [TensorRT v8601] # trtexec --onnx=x\n"
+        "[01/02/2025-10:00:00] [E] Could not open file x\n&&&& FAILED TensorRT.trtexec"
+    )
+    with pytest.raises(InputError, match="of a trtexec that failed: Could not open file x"):
+        read(text)
+
+
+def test_a_log_without_averages_says_what_to_give():
+    with pytest.raises(InputError, match="no line `Average on N runs`"):
+        read("&&&& RUNNING TensorRT.trtexec [TensorRT v8601] # trtexec --skipInference")
