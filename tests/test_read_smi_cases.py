@@ -518,9 +518,9 @@ def test_every_real_file_of_nvidia_smi_has_its_expectation(cases: Path):
 
 
 def recorded(cases: Path, file: str, **options: str):
-    recording = nvidia_smi.recording((cases / file).read_bytes(), file, **options)
-    assert recording is not None
-    return recording
+    samples = nvidia_smi.samples((cases / file).read_bytes(), file, **options)
+    assert samples is not None
+    return samples.recording
 
 
 def runs(values: np.ndarray) -> list[float]:

@@ -23,9 +23,9 @@ def log(*lines: str, ending: str = "\n") -> bytes:
 
 
 def read(data: bytes, **options: str) -> Recording:
-    recording = nvidia_smi.recording(data, "gpu.csv", **options)
-    assert recording is not None
-    return recording
+    samples = nvidia_smi.samples(data, "gpu.csv", **options)
+    assert samples is not None
+    return samples.recording
 
 
 def said(recording: Recording) -> str:
@@ -86,7 +86,7 @@ def test_powershells_encodings_do_not_matter(encoding: str):
 
 def test_columns_are_named_where_the_header_is_not():
     bare = log("1741083072.25, 210, 8", "1741083072.35, 2040, 0")
-    assert nvidia_smi.recording(bare, "gpu.csv") is None
+    assert nvidia_smi.samples(bare, "gpu.csv") is None
     recording = read(bare, columns="timestamp,clocks.sm,pstate")
     assert recording.samples["sm_clock_mhz"].tolist() == [210, 2040]
     assert recording.samples["t_ns"].tolist() == [0, 100 * MS]
@@ -246,7 +246,7 @@ def test_a_header_without_rows_is_refused():
 
 def test_what_is_no_log_is_none_of_ours():
     for text in ("hello\n", "a,b,c\n1,2,3\n", "name,email\nJo,jo@x.org\n", '[{"computeMs": 1}]'):
-        assert nvidia_smi.recording(text.encode(), "x") is None
+        assert nvidia_smi.samples(text.encode(), "x") is None
 
 
 DMON = """\
@@ -273,9 +273,7 @@ def test_dmon_is_read_by_its_header():
 
 def test_pmon_is_no_log_of_states():
     with pytest.raises(InputError, match="nvidia-smi pmon"):
-        nvidia_smi.recording(
-            b"# gpu  pid  type  sm  mem  command\n# Idx  #  C/G  %  %  name\n  0  1  C  9  1  py\n", "x"
-        )
+        nvidia_smi.samples(b"# gpu  pid  type  sm  mem  command\n# Idx  #  C/G  %  %  name\n  0  1  C  9  1  py\n", "x")
 
 
 def test_a_million_rows_are_read_in_blocks_without_a_seam(monkeypatch: pytest.MonkeyPatch):

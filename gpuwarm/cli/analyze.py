@@ -14,18 +14,34 @@ if TYPE_CHECKING:
 
 @app.command()
 def analyze(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Recordings; each is answered by itself.")],
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE...",
+            help="Recordings, trtexec's logs or --exportTimes, nvidia-smi's logs; each is answered by itself.",
+        ),
+    ],
     warmup_ms: WarmupMs = None,
     tolerance: Tolerance = 1.0,
     as_json: AsJson = False,
     required: Required = None,
+    smi: Annotated[Path | None, typer.Option(help="An nvidia-smi log written while trtexec ran, to join.")] = None,
+    offset_ms: Annotated[
+        float | None, typer.Option(metavar="MS", help="When inference began, after the first row of that log.")
+    ] = None,
+    gpu: Annotated[str | None, typer.Option(help="Of an nvidia-smi log: which GPU, by index, bus id or UUID.")] = None,
+    columns: Annotated[
+        str | None, typer.Option(metavar="FIELDS", help="Of an nvidia-smi log without header: its --query-gpu.")
+    ] = None,
 ) -> None:
     """Say how long to warm up, and why, from what was measured."""
     from gpuwarm.analysis import advice
+    from gpuwarm.read.files import recordings
 
+    found = recordings(files, smi=smi, offset_ms=offset_ms, gpu=gpu, columns=columns)
     answers = [
-        advice.of(recording_of(path), tolerance=tolerance / 100, warmup_ms=warmup_ms or (), source=str(path))
-        for path in files
+        advice.of(recording, tolerance=tolerance / 100, warmup_ms=warmup_ms or (), source=source)
+        for source, recording in found
     ]
     give(answers, as_json=as_json, required=required)
 
@@ -34,8 +50,12 @@ def recording_of(path: Path) -> "Recording":
     """The recording that a file holds, whatever made the file.
 
     Raises:
-        RecordingError: it holds none.
+        RecordingError: it holds none, or several.
     """
-    from gpuwarm.recording import Recording
+    from gpuwarm.errors import RecordingError
+    from gpuwarm.read.files import recordings
 
-    return Recording.load(path)
+    found = recordings([path])
+    if len(found) != 1:
+        raise RecordingError(f"{path} holds {len(found)} runs; name a file with one")
+    return found[0][1]

@@ -1,13 +1,12 @@
-"""Any output of nvidia-smi, told by its content -> the machine at one moment, or the recording of one GPU."""
+"""Any output of nvidia-smi, told by its content -> the machine at one moment, or one GPU's samples."""
 
 import re
 
 from gpuwarm.errors import InputError
 from gpuwarm.machine import MachineState
 from gpuwarm.read import smi_csv, smi_dmon, smi_log, smi_query, smi_table
-from gpuwarm.read.smi_log import SmiLog
+from gpuwarm.read.smi_log import Samples, SmiLog
 from gpuwarm.read.text import looks_like, plain_lines, utf8
-from gpuwarm.recording import Recording
 
 EXPECTED = "the output of `nvidia-smi`, `nvidia-smi -q` (best), `-q -x`, `--query-gpu=... --format=csv` or `dmon`"
 # What nvidia-smi says instead of an answer -> what that means and what to do.
@@ -56,8 +55,8 @@ def machine_state(data: bytes, source: str) -> MachineState:
     raise InputError(f"{source} looks like {looks_like(text)}; expected is {EXPECTED}")
 
 
-def recording(data: bytes, source: str, *, gpu: str | None = None, columns: str | None = None) -> Recording | None:
-    """The recording of one GPU in a --query-gpu or dmon log; None where `data` is no such log.
+def samples(data: bytes, source: str, *, gpu: str | None = None, columns: str | None = None) -> Samples | None:
+    """The samples of one GPU in a --query-gpu or dmon log; None where `data` is no such log.
 
     Args:
         data: the log in any encoding.
@@ -69,7 +68,7 @@ def recording(data: bytes, source: str, *, gpu: str | None = None, columns: str 
         InputError: it is such a log, and cannot be read, or has no such GPU.
     """
     log = _log(utf8(data, source), source, columns)
-    return None if log is None else smi_log.recording(log, gpu)
+    return None if log is None else smi_log.samples(log, gpu)
 
 
 def _log(data: bytes, source: str, columns: str | None) -> SmiLog | None:

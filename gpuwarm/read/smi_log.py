@@ -12,7 +12,7 @@ from gpuwarm.errors import InputError
 from gpuwarm.machine import GpuState, MachineState
 from gpuwarm.metadata import Metadata, Sampling
 from gpuwarm.read import smi_fields
-from gpuwarm.recording import ITERATION, Recording, Rows
+from gpuwarm.recording import ITERATION, Floats, Recording, Rows
 
 Clock = Literal["utc", "local", "day", "rows", "none"]
 GAP_PERIODS = 10  # sampling periods without a row part a log into two sessions,
@@ -23,6 +23,7 @@ GROUPS_MIN = 3
 GROUP_RATIO = 3  # the time to the next group is so many times that within one
 GROUP_SHARE = 0.95  # of the groups
 DAY_NS = 86_400 * 10**9
+NS_PER_MS = 1e6
 ROW_NS = 10**9  # dmon's default period
 
 
@@ -93,8 +94,16 @@ def gpu_state(row: Mapping[str, str]) -> GpuState:
     )
 
 
-def recording(log: SmiLog, gpu: str | None) -> Recording:
-    """The recording of one GPU of the log: no iterations; t_ns counts from the first row.
+@dataclass(frozen=True)
+class Samples:
+    """One GPU's states over time, without iterations, and when the first was taken."""
+
+    recording: Recording
+    began_local_ns: int | None  # on the wall clock of whoever logged, since 1970; None where the rows carry no date
+
+
+def samples(log: SmiLog, gpu: str | None) -> Samples:
+    """The samples of one GPU of the log; t_ns counts from the first row.
 
     Args:
         log: the log.
@@ -110,26 +119,51 @@ def recording(log: SmiLog, gpu: str | None) -> Recording:
         )
     log = _by_position(log)
     which = _chosen(log, gpu)
-    samples = log.samples[log.gpu == which]
-    begun = int(samples["t_ns"][0])
+    rows = log.samples[log.gpu == which]
+    begun = int(rows["t_ns"][0])
     if log.clock == "rows":
-        samples["t_ns"] = np.arange(samples.shape[0]) * ROW_NS
-    samples["t_ns"], clock_notes = _going_forward(samples["t_ns"], log.clock)
+        rows["t_ns"] = np.arange(rows.shape[0]) * ROW_NS
+    rows["t_ns"], clock_notes = _going_forward(rows["t_ns"], log.clock)
     notes = [*log.notes, *clock_notes]
     gpus = tuple(gpu_state(row[which]) for row in (log.first, log.last))
-    if np.isnan(samples["power_mw"]).all() and not np.isnan(samples["power_average_mw"]).all():
+    if np.isnan(rows["power_mw"]).all() and not np.isnan(rows["power_average_mw"]).all():
         notes.append("power is a 1 s average: a change shows a second late; query power.draw.instant to see it at once")
-    period_ms = float(np.median(np.diff(samples["t_ns"]))) * 1e-6 if samples.shape[0] > 1 else None
+    period_ms = float(np.median(np.diff(rows["t_ns"]))) / NS_PER_MS if rows.shape[0] > 1 else None
     meta = Metadata(
         started_utc=_utc(begun) if log.clock == "utc" else None,
         time_base="relative",
         source=log.source,
         machine_before=_machine(log, (log.first[which],), gpus[:1]),
         machine_after=_machine(log, (log.last[which],), gpus[1:]),
-        sampling=Sampling(period_ms=period_ms),
+        sampling=Sampling(period_ms=period_ms, refresh_ms=_refresh_ms(rows)),
         notes=tuple(notes),
     )
-    return Recording(samples, np.empty(0, ITERATION), meta)
+    return Samples(Recording(rows, np.empty(0, ITERATION), meta), begun if log.clock == "local" else None)
+
+
+REFRESHED = ("sm_clock_mhz", "power_mw", "power_average_mw", "gpu_util_pct")
+CHANGES_MIN = 10  # of a value before the spacing of its changes says anything
+CHANGES_QUARTILE = 0.25  # the shorter ones: a value may be renewed and stay the same
+SEEN_PERIODS = 1.5  # sampling periods; at a refresh below, every sample has a new value and the refresh is not seen
+
+
+def refresh_ns(t_ns: NDArray[np.int64], values: Floats) -> float | None:
+    """How often a sensor is renewed, by the spacing of its changes; None where sampling was too slow to see it."""
+    changed = t_ns[1:][np.diff(values) != 0]  # NaN differs from all
+    if changed.size < CHANGES_MIN:
+        return None
+    spacing = float(np.quantile(np.diff(changed), CHANGES_QUARTILE))
+    return spacing if spacing >= SEEN_PERIODS * float(np.median(np.diff(t_ns))) else None
+
+
+def _refresh_ms(rows: Rows) -> dict[str, float]:
+    found = {}
+    for name in REFRESHED:
+        known = np.isfinite(rows[name])
+        refresh = refresh_ns(rows["t_ns"][known], rows[name][known])
+        if refresh is not None:
+            found[name] = refresh / NS_PER_MS
+    return found
 
 
 def _by_position(log: SmiLog) -> SmiLog:
