@@ -88,3 +88,11 @@ def test_a_folder_that_is_not_there_is_a_sentence(tmp_path: Path):
     done = here("fleet", "merge", tmp_path / "none")
     assert isinstance(done.exception, InputError)
     assert "there is no " in str(done.exception)
+
+
+def test_a_machine_without_a_name_is_called_by_its_file(tmp_path: Path):
+    state = replace(live(H100), host=None)
+    for name in ("first", "second"):
+        (tmp_path / f"{name}.json").write_bytes(report.encode(report.report(state, checks.findings(state))))
+    answer = json.loads(here("fleet", "merge", "--json", tmp_path).stdout)
+    assert answer["groups"][0]["machines"] == [str(tmp_path / f"{name}.json") for name in ("first", "second")]

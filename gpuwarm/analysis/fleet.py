@@ -1,7 +1,7 @@
 """Many checked machines as one table: which have the same findings, and which differ from their like."""
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from gpuwarm.analysis.checks.load import at_rest, idle
@@ -54,14 +54,9 @@ class Fleet:
     odd: tuple[Odd, ...]
 
 
-def _name(checked: Report) -> str:
-    """What a machine is called: its own name, or the file it was read from."""
-    return checked.host.hostname if checked.host and checked.host.hostname else checked.source
-
-
-def merge(reports: Iterable[Report], *, ignore: Collection[str] = ()) -> Fleet:
-    """All machines together."""
-    members = [(_name(machine), machine) for machine in reports]
+def merge(reports: Mapping[str, Report], *, ignore: Collection[str] = ()) -> Fleet:
+    """All machines together, called by their own names, or by the reports' where those are not known."""
+    members = [((machine.host and machine.host.hostname) or name, machine) for name, machine in reports.items()]
     kept = [[finding for finding in machine.findings if finding.id not in ignore] for _, machine in members]
     grouped: dict[tuple[tuple[str, Severity], ...], list[int]] = defaultdict(list)
     for number, findings in enumerate(kept):

@@ -39,15 +39,16 @@ def merge(
     from gpuwarm.analysis.finding import at_or_above
     from gpuwarm.show import machine, terminal
 
-    reports = [_report(path) for path in _files(places)]
-    merged = fleets.merge((checked for checked in reports if checked is not None), ignore=known_ids(ignore))
+    reports = {str(path): _report(path) for path in _files(places)}
+    readable = {name: checked for name, checked in reports.items() if checked is not None}
+    merged = fleets.merge(readable, ignore=known_ids(ignore))
     if json:
         typer.echo(msgspec.json.format(msgspec.json.encode(merged), indent=2))
     else:
         terminal.say(machine.fleet(merged))
     if any(severity in at_or_above(fail_on.value) for group in merged.groups for _, severity in group.findings):
         raise typer.Exit(EXIT_FINDINGS)
-    if None in reports:
+    if len(readable) < len(reports):
         raise typer.Exit(EXIT_UNREADABLE)
 
 
