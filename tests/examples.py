@@ -146,4 +146,6 @@ def staircase_advice(recording: Recording) -> Advice:
         verdict="trusted",
         reasons=("the clock settled in every start",),
         flags={"trtexec": "--warmUp=700"},
+        answer="Warm up 700 ms (150 iterations): until then latency is up to 9 times as long.",
+        bound_evidence="the enqueue takes the host 20 us, the inference 2 ms on the GPU",
     )

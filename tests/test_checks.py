@@ -299,6 +299,35 @@ def test_a_query_that_woke_the_gpu_is_said():
     assert "looking at it has just loaded the driver" in the("persistence-off", from_file(gpu)).evidence
 
 
+def test_the_evidence_says_what_it_could_not_see():
+    off = replace(H100, persistence_mode="off")
+    assert the("persistence-off", from_file(off)).evidence == "the flag is off; no process is listed"
+    assert "whether something holds the device is not shown" in (
+        the("persistence-off", from_file(replace(off, processes=None))).evidence
+    )
+    assert "root can" not in the("persistence-off", live(off)).evidence
+    assert "root can" in the("persistence-off", live(off, host=replace(HOST, holders_complete=False))).evidence
+
+
+def test_what_was_not_measured_can_be_on_this_machine_alone():
+    off = replace(H100, persistence_mode="off")
+    assert "gpuwarm check --measure" in the("persistence-off", live(off)).summary
+    assert "--measure" not in the("persistence-off", from_file(off)).summary
+
+
+def test_wsl2s_constant_is_called_one():
+    constant = the("persistence-not-applicable", from_file(replace(GEFORCE, driver_model="WDDM"), platform="wsl2"))
+    assert constant.evidence == "shown as on, a constant here; driver model WDDM"
+    unseen = the("persistence-not-applicable", from_file(replace(GEFORCE, persistence_mode="n/a"), platform="windows"))
+    assert unseen.evidence is None
+
+
+def test_a_gpu_at_work_was_not_woken_by_the_query():
+    gpu = replace(H100_AT_WORK, persistence_mode="off")
+    assert "looking at it" not in the("persistence-off", from_file(gpu)).evidence
+    assert "looking at it" not in the("persistence-off", from_file(replace(H100, persistence_mode="off"))).evidence
+
+
 # Clocks.
 
 
@@ -313,6 +342,14 @@ def test_rest_of_a_data_centre_gpu_is_told_by_its_clock():
     finding = the("at-rest", from_file(H100))
     assert "P0, SM 345 of 1755 MHz" in finding.summary
     assert "context raises the clock" in finding.advice
+
+
+def test_a_desktop_that_keeps_a_resting_gpu_busy_is_rest_and_a_program_that_computes_is_not():
+    desktop = replace(GEFORCE, utilization_pct=61.0, display_active=True, processes=(GpuProcess(7, "Xorg", "G"),))
+    assert ids(from_file(desktop)) == {"persistence-on", "at-rest", "display-attached"}
+    computing = replace(desktop, processes=(GpuProcess(8, "python", "C"),))
+    assert "slow-under-load" in ids(from_file(computing))
+    assert "slow-under-load" in ids(from_file(replace(desktop, display_active=False)))
 
 
 def test_a_stale_idle_reason_under_load_is_not_rest():
@@ -553,7 +590,7 @@ def test_what_a_gpu_is_shared_with(change: dict[str, Any], identifier: str, seve
 
 def test_a_lost_gpu_is_one_error_and_not_three_unknowns():
     machine = live(H100, GpuState(index=1), notes=("GPU 1 is lost",))
-    assert [f.id for f in checks.findings(machine) if f.gpu == 1] == ["gpu-lost"]
+    assert [(f.id, f.evidence) for f in checks.findings(machine) if f.gpu == 1] == [("gpu-lost", "GPU 1 is lost")]
     assert verdict(checks.findings(machine)) == "findings"
 
 
@@ -623,6 +660,11 @@ def test_a_compile_cache_that_does_not_keep(change: dict[str, Any], identifier: 
     assert the(identifier, machine).severity == "warning"
 
 
+def test_a_cache_that_is_off_is_said_once():
+    host = replace(HOST, environment={"CUDA_CACHE_DISABLE": "1"}, cuda_cache=replace(CACHE, writable=False))
+    assert bad(live(H100, host=host)) == {"cuda-cache-disabled"}
+
+
 def test_a_cache_that_does_not_exist_yet_is_fine():
     cache = replace(CACHE, exists=False, used_mib=None)
     assert bad(live(H100, host=replace(HOST, cuda_cache=cache))) == set()
@@ -672,6 +714,8 @@ def test_no_runtime_is_a_note_with_the_extra_for_this_driver():
     finding = the("tensorrt-missing", live(H100, host=host, cuda_version="12.4"))
     assert finding.severity == "info"
     assert finding.command == "pip install 'gpuwarm[cu12]'"
+    unknown = the("tensorrt-missing", live(H100, host=host, cuda_version=None))
+    assert unknown.command == "pip install 'gpuwarm[cu13]'"
 
 
 def test_a_runtime_for_a_newer_cuda_than_the_drivers_is_an_error():

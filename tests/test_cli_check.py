@@ -14,6 +14,7 @@ from gpuwarm import cli
 from gpuwarm.cli.check import EXIT_FINDINGS
 from gpuwarm.errors import InputError
 
+ROOT = Path(__file__).parent.parent
 IDLE = (
     'name="NVIDIA H100 PCIe" cc=9.0 persistence=1 pstate=0 sm_clock_mhz=345 sm_clock_max_mhz=1755 memory_used_mib=2'
     " mem_clock_mhz=1593 mem_clock_max_mhz=1593 power_limit_mw=350000 power_limit_default_mw=350000 mig_mode=0"
@@ -199,3 +200,12 @@ def test_what_is_not_there_and_what_is_no_machine_are_sentences(tmp_path: Path):
 @pytest.mark.parametrize("option", ["--measure", "--wait"])
 def test_a_file_cannot_be_measured(option: str):
     assert here("check", "-", option).exit_code == 2
+
+
+def test_the_readme_shows_what_check_prints(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(ROOT)
+    command = "$ gpuwarm check tests/data/l4_persistence_off.txt\n"
+    shown = Path("README.md").read_text().split(command)[1].split("```")[0]
+    printed = CliRunner().invoke(cli.app, command.split()[2:], env={"COLUMNS": "80"}).stdout
+    assert printed.startswith(shown)
+    assert len(shown.splitlines()) > 10

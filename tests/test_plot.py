@@ -245,7 +245,7 @@ def test_a_cold_start_has_a_bar_for_each_step_of_each_start():
     last = max(bars, key=lambda bar: bar.x1)
     assert last.x1 == pytest.approx(900 * 1.1 + 40)
     shown = words(axes.figure)
-    assert "driver init" in shown
+    assert "initialise driver" in shown
     assert "240 ms (240 ms to 264 ms), 26 %" in shown
 
 

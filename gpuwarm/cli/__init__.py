@@ -16,6 +16,7 @@ COMMANDS: tuple[str, ...] = (
     "analyze",
     "check",
     "plot",
+    "report",
     "export",
     "fleet",
 )  # modules of this folder, each registers its command; the order is that of --help

@@ -19,6 +19,7 @@ from gpuwarm.analysis.words import duration
 from gpuwarm.metadata import Start
 from gpuwarm.recording import Recording, Rows
 from gpuwarm.show.reduce import moment_s, reasons_active, spans
+from gpuwarm.show.sections import step_name
 
 Event = dict[str, Any]
 GPU_PID = 1
@@ -111,7 +112,7 @@ def _cold_start(start: Start, pid: int, zero_ns: int) -> Iterator[Event]:
     yield _named("thread_name", "cold start", pid, COLD_START_TID)
     for before, after in pairwise(sorted(start.marks, key=lambda mark: mark.t_ns)):
         times = ((before.t_ns - zero_ns) * 1e-9, (after.t_ns - zero_ns) * 1e-9)
-        yield _slice(after.name.replace("_", " "), (pid, COLD_START_TID), *times)
+        yield _slice(step_name(after.name), (pid, COLD_START_TID), *times)
 
 
 def _inferences(rows: Rows, pid: int, zero_ns: int) -> Iterator[Event]:

@@ -231,7 +231,7 @@ def _bias(advice: Advice) -> Table:
 def _cold_start(cold: ColdStart) -> Table:
     large = [phase for phase in cold.phases if phase.share_pct >= SMALL_SHARE_PCT]
     small = [phase for phase in cold.phases if phase.share_pct < SMALL_SHARE_PCT]
-    rows = [(_step(phase.name), duration(phase.median_ms), _interval(phase)) for phase in large]
+    rows = [(step_name(phase.name), duration(phase.median_ms), _interval(phase)) for phase in large]
     shares: list[float | None] = [phase.share_pct / 100 for phase in large]
     if small:
         rows.append((count(len(small), "small step"), duration(sum(phase.median_ms for phase in small)), ""))
@@ -250,7 +250,8 @@ def _total(cold: ColdStart) -> str:
     return text
 
 
-def _step(name: str) -> str:
+def step_name(name: str) -> str:
+    """A step of a cold start, named by the mark that ends it, in words."""
     return _STEPS.get(name, name.replace("_", " "))
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from gpuwarm.analysis.checks.load import BUSY_PCT, busy, clock_share
+from gpuwarm.analysis.checks.load import BUSY_PCT, at_work, clock_share
 from gpuwarm.analysis.checks.product import reference_power_w
 from gpuwarm.analysis.finding import Finding
 from gpuwarm.machine import GpuState, MachineState
@@ -95,7 +95,7 @@ def _power(gpu: GpuState, reasons: frozenset[str]) -> Iterator[Finding]:
 def _is_capped(gpu: GpuState) -> bool:
     near = gpu.power_w is not None and gpu.power_limit_w and gpu.power_w >= NEAR_LIMIT_SHARE * gpu.power_limit_w
     share = clock_share(gpu)
-    return bool(near) or bool(busy(gpu) and share is not None and share < BELOW_TOP_SHARE)
+    return bool(near) or bool(at_work(gpu) and share is not None and share < BELOW_TOP_SHARE)
 
 
 def _temperature(gpu: GpuState, reasons: frozenset[str]) -> Iterator[Finding]:
@@ -135,7 +135,7 @@ def _supply(gpu: GpuState, reasons: frozenset[str]) -> Iterator[Finding]:
             advice="Look at the supply, its cables and the server's power management.",
             command=f"nvidia-smi -i {gpu.index} -q -d PERFORMANCE,POWER",
         )
-    elif "hw_slowdown" in reasons and "hw_thermal_slowdown" not in reasons and busy(gpu):
+    elif "hw_slowdown" in reasons and "hw_thermal_slowdown" not in reasons and at_work(gpu):
         yield Finding(
             "hardware-slowdown",
             "warning",
@@ -158,7 +158,7 @@ def _supply(gpu: GpuState, reasons: frozenset[str]) -> Iterator[Finding]:
 def _link(gpu: GpuState) -> Iterator[Finding]:
     slower = gpu.pcie_gen and gpu.pcie_gen_max and gpu.pcie_gen < gpu.pcie_gen_max
     narrower = gpu.pcie_width and gpu.pcie_width_max and gpu.pcie_width < gpu.pcie_width_max
-    if busy(gpu) and (slower or narrower):
+    if at_work(gpu) and (slower or narrower):
         yield Finding(
             "pcie-below-max",
             "warning",

@@ -26,13 +26,19 @@ def idle(gpu: GpuState) -> bool:
 
 def at_rest(gpu: GpuState) -> bool:
     """Whether it has let its clocks down for want of work."""
-    if busy(gpu):
-        return False
-    if gpu.pstate is not None and gpu.pstate >= RESTING_PSTATE:
+    resting_pstate = gpu.pstate is not None and gpu.pstate >= RESTING_PSTATE
+    if busy(gpu):  # at such clocks a mere desktop takes most of the time
+        return resting_pstate and bool(gpu.display_active) and all(p.kind != "C" for p in gpu.processes or ())
+    if resting_pstate:
         return True
     says_idle = gpu.event_reasons is not None and "gpu_idle" in gpu.event_reasons
     share = clock_share(gpu)
     return says_idle and idle(gpu) and (share is None or share < RESTING_CLOCK_SHARE)
+
+
+def at_work(gpu: GpuState) -> bool:
+    """Whether it is known to work, and not just to draw a desktop at resting clocks."""
+    return bool(busy(gpu)) and not at_rest(gpu)
 
 
 def clock_share(gpu: GpuState) -> float | None:

@@ -22,6 +22,7 @@ from gpuwarm.show.plot.look import (
     headed,
     placed,
 )
+from gpuwarm.show.sections import step_name
 
 LEFT_IN, RIGHT_IN = 1.7, 3.0
 STEP_IN = 0.36
@@ -49,7 +50,7 @@ def cold_start(recording: Recording, advice: Advice) -> Figure:
     for number, start in enumerate(starts):
         _draw_start(axes, start, rows, lane=(number / len(starts), 1 / len(starts)))
     axes.set_ylim(len(rows) - 0.5, -0.5)
-    axes.set_yticks(range(len(rows)), [name.replace("_", " ") for name in rows])
+    axes.set_yticks(range(len(rows)), [step_name(name) for name in rows])
     axes.tick_params(axis="y", length=0)
     axes.set_xlim(left=0)
     axes.set_xlabel("time since the process started (ms)")

@@ -170,10 +170,10 @@ def _draw_shape(axes: Axes, position: int, latencies: Floats, bounds: Bounds) ->
         counts, _ = np.histogram(latencies, edges)
         half = np.repeat(0.4 * counts / counts.max(), 2)
         outline = np.repeat(edges, 2)[1:-1]
-        axes.fill_betweenx(outline, position - half, position + half, color=BLUE, alpha=0.45, linewidth=0)
+        axes.fill_betweenx(outline, position - half, position + half, color=BLUE, alpha=0.55, linewidth=0)
         dots = reduce.extremes(latencies[(latencies < low) | (latencies > high)], TAIL_DOTS_MAX)
     offsets = np.linspace(-0.15, 0.15, dots.size) if dots.size > 1 else np.zeros(dots.size)
-    axes.plot(position + offsets, dots, "o", color=BLUE, markersize=2.2, alpha=0.6, markeredgewidth=0)
+    axes.plot(position + offsets, dots, "o", color=BLUE, markersize=2.2, alpha=0.8, markeredgewidth=0)
 
 
 def _draw_summary(axes: Axes, position: int, latencies: Floats, bounds: Bounds) -> None:

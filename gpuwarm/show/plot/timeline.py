@@ -47,6 +47,7 @@ from gpuwarm.show.reduce import Span, StartView
 LEFT_IN = 1.25
 ROW_GAP_IN, COLUMN_GAP_IN, COLUMN_TITLE_IN = 0.14, 0.2, 0.2
 LANE_IN = 0.24
+MIN_NAMED_SHARE = 0.04  # of a window; a shorter stay in a P-state has no room for its name
 MAX_MS_AXIS_S = 2.0  # a longer stretch of time is labelled in seconds
 MIN_ENLARGED_SHARE, MAX_ENLARGED_SHARE = 0.02, 0.25  # of a start; more is seen well enough in the whole
 COLUMNS = 400  # stretches of time that a panel is reduced to; about two pixels each
@@ -350,11 +351,12 @@ def _draw_lanes(view: StartView, lanes: Mapping[str, Floats], axes: Axes, window
     axes.set_yticks(range(len(lanes)), [_spoken(name) for name in lanes])
     axes.tick_params(axis="y", length=0)
     for lane, (name, values) in enumerate(lanes.items()):
-        for span in reduce.spans(view.sample_s, values, window.end_s):
-            if name == PSTATE:
-                _draw_pstate(axes, window, span, lane)
-            elif span.value:
-                _draw_bar(axes, span, lane, MUTED if name == "gpu_idle" else ORANGE)
+        spans = reduce.spans(view.sample_s, values, window.end_s)
+        if name == PSTATE:
+            _draw_pstates(axes, window, spans, lane)
+        else:
+            colour = MUTED if name == "gpu_idle" else ORANGE
+            _draw_bars(axes, [span for span in spans if span.value], lane, colour)
 
 
 def _spoken(name: str) -> str:
@@ -362,17 +364,20 @@ def _spoken(name: str) -> str:
     return " ".join(word.upper() if word in {"sw", "hw", "gpu"} else word for word in name.split("_"))
 
 
-def _draw_pstate(axes: Axes, window: _Window, span: Span, lane: int) -> None:
+def _draw_pstates(axes: Axes, window: _Window, spans: Sequence[Span], lane: int) -> None:
     """The deeper the sleep, the paler."""
-    paleness = 0.85 * min(span.value, 12.0) / 12.0
-    colour = tuple(part + (1 - part) * paleness for part in to_rgba(GREEN)[:3])
-    _draw_bar(axes, span, lane, colour)
-    begin, end = max(span.begin_s, window.begin_s), min(span.end_s, window.end_s)
-    if end - begin > 0.04 * window.length_s():
-        place: Style = {"ha": "center", "va": "center"}
-        axes.text((begin + end) / 2, lane, f"P{span.value:.0f}", size=8, color=ON_COLOUR, **place)
+    for pstate in {span.value for span in spans}:
+        paleness = 0.85 * min(pstate, 12.0) / 12.0
+        colour = tuple(part + (1 - part) * paleness for part in to_rgba(GREEN)[:3])
+        _draw_bars(axes, [span for span in spans if span.value == pstate], lane, colour)
+    place: Style = {"ha": "center", "va": "center", "size": 8, "color": ON_COLOUR}
+    for span in spans:
+        begin, end = max(span.begin_s, window.begin_s), min(span.end_s, window.end_s)
+        if end - begin > MIN_NAMED_SHARE * window.length_s():
+            axes.text((begin + end) / 2, lane, f"P{span.value:.0f}", **place)
 
 
-def _draw_bar(axes: Axes, span: Span, lane: int, colour: str | tuple[float, ...]) -> None:
+def _draw_bars(axes: Axes, spans: Sequence[Span], lane: int, colour: str | tuple[float, ...]) -> None:
+    bars = [(span.begin_s, span.end_s - span.begin_s) for span in spans]
     style: Style = {"facecolor": colour, "edgecolor": colour, "linewidth": 0.5}
-    axes.broken_barh([(span.begin_s, span.end_s - span.begin_s)], (lane - 0.38, 0.76), **style)
+    axes.broken_barh(bars, (lane - 0.38, 0.76), rasterized=len(bars) > VECTORS_MAX, **style)
