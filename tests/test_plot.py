@@ -246,14 +246,17 @@ def test_a_cold_start_has_a_bar_for_each_step_of_each_start():
     assert last.x1 == pytest.approx(900 * 1.1 + 40)
     shown = words(axes.figure)
     assert "initialise driver" in shown
-    assert "240 ms (240 ms to 264 ms), 26 %" in shown
+    assert {"240 ms", "240 ms to 264 ms", "26 %"} <= set(shown.split("\n"))
 
 
 def test_starts_without_our_nvml_clients_are_told_apart():
     starts = (*RECORDING.meta.starts[:2], replace(RECORDING.meta.starts[2], arm="unsampled", sampled=False))
     recording = replace(RECORDING, meta=replace(RECORDING.meta, starts=starts))
-    assert "no NVML client of ours alive" in words(plot.draw("cold_start", recording, ADVICE))
-    assert "no NVML client of ours alive" not in words(plot.draw("cold_start", RECORDING, ADVICE))
+    phases = tuple(replace(phase, unsampled_ms=1234.0) for phase in ADVICE.cold_start.phases)
+    apart = replace(ADVICE, cold_start=replace(ADVICE.cold_start, phases=phases))
+    for said in ("no NVML client of ours alive", "not sampled", "1.23 s"):
+        assert said in words(plot.draw("cold_start", recording, apart))
+        assert said not in words(plot.draw("cold_start", RECORDING, ADVICE))
 
 
 def test_without_marks_there_is_no_cold_start():

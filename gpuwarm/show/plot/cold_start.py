@@ -24,7 +24,9 @@ from gpuwarm.show.plot.look import (
 )
 from gpuwarm.show.sections import step_name
 
-LEFT_IN, RIGHT_IN = 1.7, 3.0
+LEFT_IN, RIGHT_IN = 1.5, 3.6
+HEADINGS = ("median", "range", "share", "not sampled")
+COLUMNS_IN = (0.75, 2.1, 2.55, 3.4)  # where those end, from the axes' right edge
 STEP_IN = 0.36
 HEAD_IN = 0.2  # over the column of numbers
 
@@ -82,13 +84,21 @@ def _draw_start(axes: Axes, start: Start, rows: dict[str, int], *, lane: tuple[f
 
 
 def _write_numbers(axes: Axes, phases: tuple[ColdPhase, ...]) -> None:
-    place: Style = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "va": "center", "size": 8}
-    apart = "; without sampling" if any(phase.unsampled_ms is not None for phase in phases) else ""
-    axes.annotate(f"median (range over the starts), share{apart}", (1, -0.5), (8, 7), color=MUTED, **place)
-    for row, phase in enumerate(phases):
-        spread = ""
-        if phase.interval_ms:
-            spread = f" ({' to '.join(duration(bound) for bound in phase.interval_ms)})"
-        apart = "" if phase.unsampled_ms is None else f"; {duration(phase.unsampled_ms)} without"
-        said = f"{duration(phase.median_ms)}{spread}, {phase.share_pct:.0f} %{apart}"
-        axes.annotate(said, (1, row), (8, 0), **place)
+    """A table to the right, its rows beside those of the steps; a column without numbers is left out."""
+    place: Style = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "va": "center", "ha": "right"}
+    columns = zip(*map(_numbers, phases), strict=True)
+    for heading, right_in, cells in zip(HEADINGS, COLUMNS_IN, columns, strict=True):
+        if any(cells):
+            axes.annotate(heading, (1, -0.5), (72 * right_in, 7), size=8, color=MUTED, **place)
+        for row, cell in enumerate(cells):
+            axes.annotate(cell, (1, row), (72 * right_in, 0), size=8, **place)
+
+
+def _numbers(phase: ColdPhase) -> tuple[str, str, str, str]:
+    interval, apart_ms = phase.interval_ms, phase.unsampled_ms
+    return (
+        duration(phase.median_ms),
+        f"{duration(interval[0])} to {duration(interval[1])}" if interval else "",
+        f"{phase.share_pct:.0f} %",
+        duration(apart_ms) if apart_ms is not None else "",
+    )

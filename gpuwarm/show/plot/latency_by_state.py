@@ -36,6 +36,7 @@ CLOCK_STEPS_MHZ = (5, 10, 15, 25, 50, 100, 200, 250, 500, 1000, 10_000)  # 15 is
 SHAPE_MIN = 30  # inferences; fewer are drawn one by one
 SHAPE_ROWS = 40
 TAIL_DOTS_MAX = 200  # the most extreme ones outside the middle 99 %
+GOLDEN_RATIO = 0.618
 READ_ME = (
     "Widths are scaled within each state. Line: median; bar: 5 % to 95 %; dots: outside the middle 99 %, or few; "
     "◇ what constant cycles would predict from the most frequent state."
@@ -101,7 +102,7 @@ def _groups(recording: Recording, warm: NDArray[np.bool_], latencies: Floats) ->
     measured = known(rows, "sm_clock_mhz")
     clocks = rows["sm_clock_mhz"] if measured else nvml_mhz
     groups = {
-        "P-state (NVML)": _by_pstate(latencies, pstates, clocks),
+        "P-state (NVML, up to 250 ms late)": _by_pstate(latencies, pstates, clocks),
         f"SM clock (MHz, {'measured on the GPU' if measured else 'NVML'})": _by_clock(latencies, clocks),
     }
     return {name: states for name, states in groups.items() if states}
@@ -172,7 +173,7 @@ def _draw_shape(axes: Axes, position: int, latencies: Floats, bounds: Bounds) ->
         outline = np.repeat(edges, 2)[1:-1]
         axes.fill_betweenx(outline, position - half, position + half, color=BLUE, alpha=0.55, linewidth=0)
         dots = reduce.extremes(latencies[(latencies < low) | (latencies > high)], TAIL_DOTS_MAX)
-    offsets = np.linspace(-0.15, 0.15, dots.size) if dots.size > 1 else np.zeros(dots.size)
+    offsets = 0.3 * (np.arange(dots.size) * GOLDEN_RATIO % 1 - 0.5)  # spread evenly, and always the same
     axes.plot(position + offsets, dots, "o", color=BLUE, markersize=2.2, alpha=0.8, markeredgewidth=0)
 
 

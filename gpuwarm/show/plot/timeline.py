@@ -47,7 +47,7 @@ from gpuwarm.show.reduce import Span, StartView
 LEFT_IN = 1.25
 ROW_GAP_IN, COLUMN_GAP_IN, COLUMN_TITLE_IN = 0.14, 0.2, 0.2
 LANE_IN = 0.24
-MIN_NAMED_SHARE = 0.04  # of a window; a shorter stay in a P-state has no room for its name
+MIN_NAMED_SHARE = 0.025  # of a window; a shorter stay in a P-state has no room for its name
 MAX_MS_AXIS_S = 2.0  # a longer stretch of time is labelled in seconds
 MIN_ENLARGED_SHARE, MAX_ENLARGED_SHARE = 0.02, 0.25  # of a start; more is seen well enough in the whole
 COLUMNS = 400  # stretches of time that a panel is reduced to; about two pixels each
@@ -284,7 +284,7 @@ def _draw_latency(view: StartView, shown: Latency, bounds: Bounds, axes: Axes, w
         latency.arrows(axes, seconds[above], bounds)
         said = f"▲ {above.sum():,} above, up to {number(float(values.max()))} {shown.unit}"
         place: Style = {"xycoords": "axes fraction", "textcoords": "offset points", "ha": "right", "va": "top"}
-        axes.annotate(said, (1, 1), (-2, -4), size=8, color=VERMILLION, path_effects=[HALO], **place)
+        axes.annotate(said, (1, 1), (-2, -4), size=8, color=VERMILLION, path_effects=[HALO], zorder=6, **place)
 
 
 def _density(axes: Axes, window: _Window, seconds: Floats, values: Floats, bounds: Bounds) -> None:
