@@ -22,7 +22,7 @@ from pathlib import Path
 from gpuwarm.errors import GpuwarmError
 from gpuwarm.recording import Recording
 
-RUN = ["run", "tiny", "--simulate", "h200", "--starts", "2", "--duration", "0.3"]
+RUN = ["run", "tiny", "--simulate", "h200", "--starts", "2", "--duration", "0.3", "--no-report"]
 GONE_S = 10.0
 TARGETS = {"main": "", "sampler": "sampler:run", "worker": "start:run"}
 

@@ -148,7 +148,7 @@ class Running:
         self.output = folder / "a.npz"
         command = [sys.executable, "-m", "gpuwarm", "run", "tiny", "--simulate", "h200", "--starts", "3"]
         self.process = subprocess.Popen(
-            [*command, "--duration", "0.5", "-o", str(self.output)],
+            [*command, "--duration", "0.5", "--no-report", "-o", str(self.output)],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)},

@@ -64,6 +64,9 @@ def run(
     warmup_ms: WarmupMs = None,
     as_json: AsJson = False,
     required: Required = None,
+    report: Annotated[
+        bool, typer.Option("--report/--no-report", help="Write the HTML report beside the recording.")
+    ] = True,
     verbose: Annotated[bool, typer.Option("--verbose", help="Show TensorRT's own messages.")] = False,
 ) -> None:
     """Start cold, infer without a pause, watch the GPU; then say how long to warm up and why.
@@ -102,5 +105,11 @@ def run(
         progress=progress,
     )
     answer = advice.of(recording, tolerance=tolerance / 100, warmup_ms=warmup_ms or (), source=str(place))
-    progress(f"the recording is {place}")
+    progress(f"recording: {place}")
+    if report:
+        from gpuwarm.cli.files import write
+        from gpuwarm.show import html
+
+        write(place.with_suffix(".html"), [html.page(recording, answer).encode()])
+        progress(f"report:    {place.with_suffix('.html')}")
     give([answer], as_json=as_json, required=required)
