@@ -10,12 +10,13 @@ import msgspec
 from gpuwarm.analysis import causes, checks, limits, states, trust
 from gpuwarm.analysis.answer import answer, before
 from gpuwarm.analysis.causes import ColdStart
+from gpuwarm.analysis.course import Behaviour
 from gpuwarm.analysis.finding import Finding
 from gpuwarm.analysis.flags import flags
 from gpuwarm.analysis.limits import Bound, Parts
 from gpuwarm.analysis.movement import mover
 from gpuwarm.analysis.states import ClockState
-from gpuwarm.analysis.steady import Behaviour, Bias, Judgement, Steady, Warmup, judge
+from gpuwarm.analysis.steady import Bias, Judgement, Steady, Warmup, judge
 from gpuwarm.analysis.stretch import Stretch, stretches
 from gpuwarm.analysis.transitions import Transition, find
 from gpuwarm.analysis.trust import VERDICTS, Verdict

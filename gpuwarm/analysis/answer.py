@@ -51,7 +51,12 @@ def answer(judged: Judgement, early: Before | None, throttling: Finding, moved: 
     if judged.behaviour == "cyclic":
         return f"{_cycles(judged)} From {_length(judged.warmup)} on its periods are alike: measure over whole periods."
     if early is None:
-        return f"No warm-up is needed: latency is {level} from the first inference on."
+        done = f"Warm up {_length(judged.warmup)}, as was done here: latency is {level} from then on."
+        return (
+            done
+            if judged.warmup.recommended_ms
+            else f"No warm-up is needed: latency is {level} from the first inference on."
+        )
     if judged.behaviour == "slowdown":
         slower = percent(100 * (judged.steady.median_ms / early.level_ms - 1))
         return (

@@ -4,7 +4,8 @@ import json
 from collections.abc import Sequence
 from math import ceil
 
-from gpuwarm.analysis.steady import Behaviour, Warmup
+from gpuwarm.analysis.course import Behaviour
+from gpuwarm.analysis.steady import Warmup
 from gpuwarm.metadata import Metadata, Tensor, Workload
 
 GRAPH_BY_DEFAULT_MAJOR = 11  # from this TensorRT on, trtexec replays a CUDA graph unless told not to

@@ -1,19 +1,20 @@
 """Where warm-up ends, what kind of behaviour it was, and what a shorter warm-up would cost."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuwarm.analysis.changepoint import Segment, segment
+from gpuwarm.analysis.course import Behaviour, Course, course
+from gpuwarm.analysis.settling import Settling, settling
 from gpuwarm.analysis.stretch import Quantity, Stretch, stretches
+from gpuwarm.analysis.transitions import Transition, find
+from gpuwarm.analysis.words import count, duration
 from gpuwarm.recording import Recording
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Behaviour = Literal["flat", "warmup", "slowdown", "cyclic", "drift", "no_steady_state", "too_short"]
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Warmup:
     time_ms: float | None = None  # where it ends in the data (the longest over the starts)
     longest_start: int | None = None  # the start that `time_ms` is of
     iterations: int | None = None
-    recommended_ms: float | None = None  # what to type: rounded up
+    recommended_ms: float | None = None  # what to type: rounded up, with what a file leaves out
     recommended_iterations: int | None = None
     starts: int = 0
     coverage: float | None = None  # n/(n+1): probability that the next start is warm by then; None within one start
@@ -67,105 +68,200 @@ class Judgement:
     bias: tuple[Bias, ...] = ()
     period_ms: float | None = None  # of a cyclic one
     slope_pct_per_s: float | None = None  # of a drifting one
+    settles_ms: tuple[float, float, float] | None = None  # of one that slows down: when it would end, and interval
     per_start: tuple[Behaviour, ...] = field(default_factory=tuple)
 
 
-@dataclass(frozen=True)
-class Course:
-    """What one series of latencies did."""
-
-    behaviour: Behaviour
-    also: tuple[str, ...] = ()
-    evidence: tuple[str, ...] = ()
-    end: int | None = None  # first steady iteration
-    latest: int | None = None  # where warm-up may end at the latest
-
-
 GPU_BOUND_SHARE = 0.9  # of the latency is the GPU's own time: the host can only add jitter
-MIN_ITERATIONS = 30  # fewer cannot tell a level from its noise
-MIN_SPAN_MS = 200.0  # two refreshes of a data-centre GPU's clock; a power cap takes about 50 ms to bite
-MIN_TAIL_SHARE = 0.25  # of the time: a shorter steady stretch may be a tread of a staircase
-LEAD = 3  # iterations that may be slow because they are the first
 COMMON_WARMUPS_MS = (0.0, 200.0)  # none, and trtexec's default
-
-
-def judge(recording: Recording, *, tolerance: float = 0.01, warmup_ms: Sequence[float] = ()) -> Judgement:
-    """What the latencies of a recording did and how long to warm up; `warmup_ms` adds rows to the bias table."""
-    found = stretches(recording)
-    if not found:
-        return Judgement("too_short", evidence=("there are no latencies",))
-    courses = [course(each.elapsed_ms, each.latency_ms, tolerance=tolerance) for each in found]
-    own = stretches(recording, quantity="gpu")
-    if any(one.end is None for one in courses) and len(own) == len(found) and _gpu_bound(found, own):
-        own_courses = [course(each.elapsed_ms, each.latency_ms, tolerance=tolerance) for each in own]
-        if all(one.end is not None for one in own_courses):  # the host wanders around a GPU that is steady
-            found, courses = own, own_courses
-    worst = max(range(len(courses)), key=lambda index: SEVERITY.index(courses[index].behaviour))
-    ends = [one.end for one in courses]
-    deciding = courses[worst]
-    if any(end is None for end in ends):
-        return Judgement(
-            deciding.behaviour,
-            deciding.also,
-            deciding.evidence,
-            Warmup(starts=len(found)),
-            per_start=tuple(one.behaviour for one in courses),
-        )
-    pairs = [(each, end) for each, end in zip(found, ends, strict=True) if end is not None]
-    warmup = _warmup(pairs, courses)
-    steady = _steady(pairs)
-    asked = sorted({*COMMON_WARMUPS_MS, *warmup_ms, warmup.recommended_ms or 0.0})
-    return Judgement(
-        deciding.behaviour,
-        deciding.also,
-        deciding.evidence,
-        warmup,
-        steady,
-        tuple(_bias(pairs, ms) for ms in asked),
-        per_start=tuple(one.behaviour for one in courses),
-    )
-
-
-def _gpu_bound(host: tuple[Stretch, ...], gpu: tuple[Stretch, ...]) -> bool:
-    return all(
-        np.median(own.latency_ms) > GPU_BOUND_SHARE * np.median(whole.latency_ms)
-        for whole, own in zip(host, gpu, strict=True)
-    )
-
-
+BENCHMARK_MS = 1000.0  # the measurement whose bias is told: the second after the warm-up
+# Rounded up to two digits, and these; at most a sixth more.
+ROUND_STEPS = (1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.8, 2, 2.2, 2.5, 2.8, 3, 3.5, 4, 4.5, 5, 5.5, 6, 7, 8, 9, 10)
+SLOW_TIMES, SLOW_MS = 2.0, 500.0  # heat is told from the clock where it takes this much longer
 # The worst comes last: what any start did decides over what the others did.
 SEVERITY: tuple[Behaviour, ...] = ("flat", "warmup", "slowdown", "too_short", "drift", "cyclic", "no_steady_state")
 
 
-def _warmup(pairs: list[tuple[Stretch, int]], courses: list[Course]) -> Warmup:
-    times = [float(stretch.elapsed_ms[end]) for stretch, end in pairs]
-    counts = [end for _, end in pairs]
-    latest = [
-        float(stretch.elapsed_ms[min(one.latest or 0, stretch.elapsed_ms.size - 1)])
-        for (stretch, _), one in zip(pairs, courses, strict=True)
-    ]
-    starts = len(pairs)
-    if starts == 1:
-        interval, kind, coverage = (times[0], max(times[0], latest[0])), "block bootstrap within one start", None
-    else:
-        interval, kind, coverage = (min(times), max(times)), "range over starts", starts / (starts + 1)
-    return Warmup(
-        time_ms=max(times),
-        iterations=max(counts),
-        recommended_ms=round_up(interval[1]),
-        recommended_iterations=int(round_up(max(counts))),
-        starts=starts,
-        coverage=coverage,
-        interval_ms=interval,
-        interval_kind=kind,
+@dataclass(frozen=True)
+class _Judged:
+    """One start."""
+
+    stretch: Stretch
+    course: Course
+    settling: Settling = field(default_factory=Settling)
+
+
+def judge(recording: Recording, *, tolerance: float = 0.01, warmup_ms: Sequence[float] = ()) -> Judgement:
+    """What the latencies of a recording did and how long to warm up.
+
+    Latency is the caller's. Where it finds no rest but the GPU's own time does, and that is nearly all of it, the
+    GPU's own time is judged instead: what the host adds is no warm-up.
+
+    Args:
+        recording: anything that loads.
+        tolerance: of steady latency, within which it is steady.
+        warmup_ms: other lengths to judge in the bias table.
+    """
+    starts = _starts(recording, tolerance)
+    if not starts:
+        return Judgement("too_short", evidence=("there are no latencies",))
+    behaviours = tuple(start.course.behaviour for start in starts)
+    steady = [start for start in starts if start.course.end is not None]
+    if 2 * len(steady) <= len(starts):
+        return _unsteady(starts, behaviours)
+    removed_ms = max(_removed_ms(recording, start) for start in steady)
+    deciding = max(steady, key=lambda start: SEVERITY.index(start.course.behaviour))
+    warmup = _warmup(steady, len(starts), removed_ms)
+    asked = sorted({*COMMON_WARMUPS_MS, *warmup_ms, warmup.recommended_ms or 0.0})
+    also = dict.fromkeys(name for start in steady for name in start.course.also)
+    return Judgement(
+        deciding.course.behaviour,
+        tuple(also),
+        (*deciding.course.evidence, *deciding.settling.flags, *_apart(starts, steady), *_removed(removed_ms)),
+        warmup,
+        _steady(steady),
+        tuple(_bias(steady, ms, removed_ms) for ms in asked),
+        per_start=behaviours,
     )
 
 
-ROUND_STEPS = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)  # of a power of ten
+def _starts(recording: Recording, tolerance: float) -> list[_Judged]:
+    found = [
+        _Judged(each, course(each.elapsed_ms, each.latency_ms, tolerance=tolerance)) for each in stretches(recording)
+    ]
+    if any(start.course.end is None for start in found):
+        own = [
+            _Judged(each, course(each.elapsed_ms, each.latency_ms, tolerance=tolerance))
+            for each in stretches(recording, quantity="gpu")
+        ]
+        found = _the_gpus_own(found, own) or found
+    changes = find(recording)
+    return [_with_state(recording, start, changes) for start in found]
+
+
+def _the_gpus_own(whole: list[_Judged], own: list[_Judged]) -> list[_Judged] | None:
+    """The GPU's own times, where more starts are steady by them and the rest of the latency is too little to matter."""
+    if [start.stretch.start for start in whole] != [start.stretch.start for start in own]:
+        return None
+    bound = all(
+        np.median(mine.stretch.latency_ms) > GPU_BOUND_SHARE * np.median(start.stretch.latency_ms)
+        for start, mine in zip(whole, own, strict=True)
+    )
+    gained = sum(start.course.end is not None for start in own) > sum(start.course.end is not None for start in whole)
+    if not bound or not gained:
+        return None
+    said = "judged by the GPU's own time: the host's share of the latency finds no rest"
+    return [
+        replace(
+            mine,
+            course=replace(
+                mine.course, also=(*mine.course.also, "host_unsteady"), evidence=(*mine.course.evidence, said)
+            ),
+        )
+        for mine in own
+    ]
+
+
+def _with_state(recording: Recording, start: _Judged, changes: tuple[Transition, ...]) -> _Judged:
+    """With what the GPU's state says; a veto takes the steady state away."""
+    if start.course.end is None:
+        return start
+    own = tuple(change for change in changes if change.start == start.stretch.start)
+    steady_ms = float(start.stretch.elapsed_ms[start.course.end])
+    state = settling(recording, start.stretch, own, steady_ms=steady_ms)
+    if not state.vetoes:
+        return replace(start, settling=state)
+    said = (*start.course.evidence, *(f"{veto}: too late to see what it does to latency" for veto in state.vetoes))
+    return replace(
+        start, course=Course("no_steady_state", start.course.also, said, levels=start.course.levels), settling=state
+    )
+
+
+def _unsteady(starts: list[_Judged], behaviours: tuple[Behaviour, ...]) -> Judgement:
+    worst = max(starts, key=lambda start: (start.course.end is None, SEVERITY.index(start.course.behaviour)))
+    return Judgement(
+        worst.course.behaviour,
+        worst.course.also,
+        worst.course.evidence,
+        Warmup(starts=len(starts)),
+        period_ms=worst.course.period_ms,
+        slope_pct_per_s=worst.course.slope_pct_per_s,
+        settles_ms=worst.course.settles_ms,
+        per_start=behaviours,
+    )
+
+
+def _apart(starts: list[_Judged], steady: list[_Judged]) -> tuple[str, ...]:
+    if len(steady) == len(starts):
+        return ()
+    others = sorted({start.course.behaviour for start in starts if start.course.end is None})
+    return (
+        f"{count(len(starts) - len(steady), 'start')} of {len(starts)} found no steady state ({', '.join(others)})",
+    )
+
+
+def _removed_ms(recording: Recording, start: _Judged) -> float:
+    """Inference before the first row of a file that does not hold its warm-up."""
+    starts = recording.meta.starts
+    index = start.stretch.start
+    return (starts[index].removed_warmup_ms if index < len(starts) else None) or 0.0
+
+
+def _removed(removed_ms: float) -> tuple[str, ...]:
+    if not removed_ms:
+        return ()
+    return (f"the first {duration(removed_ms)} are not in the file: a shorter warm-up may do, which this cannot show",)
+
+
+def _warmup(steady: list[_Judged], starts: int, removed_ms: float) -> Warmup:
+    """The longest of the starts: of n, the next one takes longer once in n + 1 times."""
+    ends = [(_elapsed_ms(start, start.course.end), start) for start in steady]
+    longest_ms, longest = max(ends, key=lambda pair: pair[0])
+    iterations = max(start.course.end or 0 for start in steady)
+    latest = [_latest(start) for start in steady]
+    if starts == 1:
+        low, high = (_elapsed_ms(longest, index) for index in longest.course.interval or (0, 0))
+        kind, coverage, upper, upper_iterations = "block bootstrap within one start", None, high, latest[0]
+    else:
+        low, high = min(end for end, _ in ends), longest_ms
+        kind, coverage = "range over starts", len(steady) / (starts + 1)
+        upper, upper_iterations = high, iterations
+    clock_ms, heat_ms = _clock_and_heat(longest, longest_ms)
+    return Warmup(
+        time_ms=longest_ms,
+        longest_start=longest.stretch.start,
+        iterations=iterations,
+        recommended_ms=round_up(upper + removed_ms),
+        recommended_iterations=int(round_up(upper_iterations + np.ceil(removed_ms / longest.stretch.latency_ms[0]))),
+        starts=starts,
+        coverage=coverage,
+        interval_ms=(low, high),
+        interval_kind=kind,
+        clock_warm_ms=clock_ms,
+        heat_steady_ms=heat_ms,
+    )
+
+
+def _latest(start: _Judged) -> int:
+    return start.course.interval[1] if start.course.interval else 0
+
+
+def _elapsed_ms(start: _Judged, iteration: int | None) -> float:
+    return float(start.stretch.elapsed_ms[iteration or 0])
+
+
+def _clock_and_heat(longest: _Judged, end_ms: float) -> tuple[float | None, float | None]:
+    """When the clock was warm; and when heat was steady, where that took latency much longer."""
+    warm_ms = longest.settling.clock_warm_ms
+    fast_ms = longest.course.fast_ms if warm_ms is None or warm_ms > end_ms else warm_ms
+    if fast_ms is None:
+        return warm_ms, None
+    slow = end_ms > SLOW_TIMES * fast_ms and end_ms > fast_ms + SLOW_MS
+    return fast_ms, end_ms if slow else None
 
 
 def round_up(value: float) -> float:
-    """The next number a person would type; at most a third more."""
+    """The next number a person would type; at most a sixth more."""
     if value <= 0:
         return 0.0
     if value <= ROUND_STEPS[-1]:
@@ -174,116 +270,31 @@ def round_up(value: float) -> float:
     return float(next(step * power for step in ROUND_STEPS if step * power >= value * (1 - 1e-9)))
 
 
-def _steady(pairs: list[tuple[Stretch, int]]) -> Steady:
-    latency = np.concatenate([stretch.latency_ms[end:] for stretch, end in pairs])
+def _steady(steady: list[_Judged]) -> Steady:
+    latency = np.concatenate([start.stretch.latency_ms[start.course.end :] for start in steady])
     mean = float(latency.mean())
     return Steady(
         median_ms=float(np.median(latency)),
         mean_ms=mean,
         p99_ms=float(np.quantile(latency, 0.99)),
         cov_pct=float(latency.std() / mean * 100),
-        from_iteration=max(end for _, end in pairs),
+        from_iteration=max(start.course.end or 0 for start in steady),
         iterations=latency.size,
-        quantity=pairs[0][0].quantity,
+        quantity=steady[0].stretch.quantity,
     )
 
 
-BENCHMARK_MS = 1000.0  # the measurement whose bias is told: the second after the warm-up
-
-
-def _bias(pairs: list[tuple[Stretch, int]], warmup_ms: float) -> Bias:
+def _bias(steady: list[_Judged], warmup_ms: float, removed_ms: float) -> Bias:
     """Of the following second, against the start's own steady state; the mean over the starts."""
     means, p99s = [], []
-    for stretch, end in pairs:
-        first = int(np.searchsorted(stretch.elapsed_ms, warmup_ms))
-        last = int(np.searchsorted(stretch.elapsed_ms, warmup_ms + BENCHMARK_MS))
-        measured, steady = stretch.latency_ms[first:last], stretch.latency_ms[end:]
-        if measured.size:
-            means.append(measured.mean() / steady.mean() - 1)
-            p99s.append(np.quantile(measured, 0.99) / np.quantile(steady, 0.99) - 1)
+    for start in steady:
+        elapsed_ms, latency_ms = start.stretch.elapsed_ms, start.stretch.latency_ms
+        begin_ms = warmup_ms - removed_ms
+        first, last = np.searchsorted(elapsed_ms, (begin_ms, begin_ms + BENCHMARK_MS))
+        measured, reference = latency_ms[first:last], latency_ms[start.course.end :]
+        if measured.size and begin_ms >= 0:
+            means.append(measured.mean() / reference.mean() - 1)
+            p99s.append(np.quantile(measured, 0.99) / np.quantile(reference, 0.99) - 1)
     if not means:
         return Bias(warmup_ms, None, None)
     return Bias(warmup_ms, float(np.mean(means)) * 100, float(np.mean(p99s)) * 100)
-
-
-def course(elapsed_ms: Floats, latency_ms: Floats, *, tolerance: float = 0.01) -> Course:
-    """What one series did. Shapes (n,), (n,); latencies are positive."""
-    n = latency_ms.size
-    if n < MIN_ITERATIONS or elapsed_ms[-1] + latency_ms[-1] < MIN_SPAN_MS:
-        return Course("too_short", evidence=(f"{n} iterations in {elapsed_ms[-1]:.0f} ms are too few to judge",))
-    lead = _lead(latency_ms, tolerance)
-    tamed = _tame(latency_ms[lead:])
-    edges = _edges(tamed.size)
-    sizes = np.diff(edges).astype(np.float64)
-    means = np.add.reduceat(tamed, edges[:-1]) / sizes
-    noise = _long_run_variance(tamed)
-    parts = segment(means, penalty=3 * noise * np.log(means.size), weights=sizes)
-    first, level = _tail(parts, sizes, tolerance)
-    end = int(edges[parts[first].start]) + lead if first else lead
-    share = 1 - elapsed_ms[end] / elapsed_ms[-1]
-    said = f"the last {share:.0%} of the time holds {level:.4g} ms within {tolerance:.1%}"
-    if share < MIN_TAIL_SHARE:
-        return Course("no_steady_state", evidence=(f"only {said}",))
-    before = parts[:first]
-    faster = [part for part in before if part.mean < level * (1 - tolerance)]
-    slower = [part for part in before if part.mean > level * (1 + tolerance)]
-    also = (("slow_first",) if lead else ()) + (("warmup",) if faster and slower else ())
-    if faster:
-        return Course("slowdown", also, (said, f"{faster[0].mean:.4g} ms before it"), end, end)
-    if slower or lead:
-        was = slower[0].mean if slower else float(latency_ms[0])
-        return Course("warmup", also, (said, f"{was:.4g} ms before it"), end, end)
-    return Course("flat", also, (said,), 0, 0)
-
-
-def _lead(latency_ms: Floats, tolerance: float) -> int:
-    """How many of the first iterations are slow for being first."""
-    low, middle, high = np.quantile(latency_ms[LEAD : LEAD + 64], (0.1, 0.5, 0.9))
-    slow = np.flatnonzero(latency_ms[:LEAD] > middle + max(2 * (high - low), tolerance * middle))
-    return int(slow[-1]) + 1 if slow.size else 0
-
-
-WINDOW = 256  # iterations among which an outlier stands out
-MIN_BATCHES = 24  # for a variance between them
-
-
-def _tame(latency_ms: Floats) -> Floats:
-    """Outliers drawn in to the median of their window +- 3 (P90 - P10)."""
-    tamed = latency_ms.copy()
-    for begin in range(0, latency_ms.size, WINDOW):
-        part = latency_ms[begin : begin + WINDOW]
-        low, middle, high = np.quantile(part, (0.1, 0.5, 0.9))
-        np.clip(part, middle - 3 * (high - low), middle + 3 * (high - low), out=tamed[begin : begin + WINDOW])
-    return tamed
-
-
-def _edges(n: int) -> Ints:
-    """Bounds of blocks that are short where warm-up may end early, and at most 1/500 of the whole."""
-    edges = [0]
-    while edges[-1] < n:
-        edges.append(min(n, edges[-1] + max(1, min(edges[-1] // 32, n // 500))))
-    return np.array(edges)
-
-
-def _long_run_variance(values: Floats) -> float:
-    """Variance of a mean of b values, times b, for the b where it is largest: autocorrelation counts."""
-    half = values[values.size // 2 :] if values.size >= WINDOW else values
-    found, b = [], 1
-    while half.size // b >= MIN_BATCHES:
-        means = half[: half.size // b * b].reshape(-1, b).mean(axis=1)
-        steps = np.diff(means)
-        found.append(b * (1.4826 * np.median(np.abs(steps - np.median(steps)))) ** 2 / 2)
-        b *= 2
-    return float(max(found))
-
-
-def _tail(parts: tuple[Segment, ...], sizes: Floats, tolerance: float) -> tuple[int, float]:
-    """Index of the earliest segment from which all levels agree, and that level."""
-    weights = [float(sizes[part.start : part.stop].sum()) for part in parts]
-    first = len(parts) - 1
-    level, weight = parts[first].mean, weights[first]
-    while first > 0 and abs(parts[first - 1].mean / level - 1) <= tolerance:
-        first -= 1
-        level = (level * weight + parts[first].mean * weights[first]) / (weight + weights[first])
-        weight += weights[first]
-    return first, level

@@ -7,8 +7,8 @@ from typing import Literal, get_args
 
 from gpuwarm import __version__
 from gpuwarm.analysis.advice import Advice
+from gpuwarm.analysis.course import Behaviour
 from gpuwarm.analysis.limits import since
-from gpuwarm.analysis.steady import Behaviour
 from gpuwarm.analysis.stretch import stretches
 from gpuwarm.analysis.trust import VERDICTS
 from gpuwarm.analysis.words import median

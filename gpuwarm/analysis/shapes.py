@@ -1,0 +1,168 @@
+"""Two shapes a signal may have: an exponential approach to a level, and a cycle."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuwarm.analysis.noise import long_run_variance
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Decay:
+    """level + size * exp(-t / tau); tau is infinite for a straight line, whose size is then its fall over the span."""
+
+    level: float
+    size: float
+    tau: float
+    error: float  # weighted squared error
+    tau_interval: tuple[float, float]  # where the error is less than `slack` more
+
+    def left(self, t: float) -> float:
+        """The distance from the level at t."""
+        return abs(self.size) * float(np.exp(-t / self.tau)) if np.isfinite(self.tau) else np.inf
+
+    def reaches(self, distance: float) -> float:
+        """When the distance from the level has become this small."""
+        if not np.isfinite(self.tau):
+            return np.inf
+        return max(0.0, self.tau * float(np.log(max(abs(self.size) / distance, 1e-300))))
+
+
+TAUS = 40  # tried, over
+SHORTEST_SHARE, LONGEST_SHARE = 1 / 2000, 4.0  # of the span
+
+
+def _bases(t: Floats, weights: Floats, shortest: float) -> tuple[Floats, Floats]:
+    """Time constants (k,) and the weighted-centred exponentials (k, n); the last is the straight line."""
+    span = float(t[-1])
+    taus = np.append(np.geomspace(max(span * SHORTEST_SHARE, shortest), LONGEST_SHARE * span, TAUS), np.inf)
+    bases = np.exp(-t / taus[:-1, None])
+    bases = np.vstack([bases, -t / span])
+    return taus, bases - (bases @ weights / weights.sum())[:, None]
+
+
+def decay(t: Floats, values: Floats, weights: Floats, *, shortest: float, slack: float) -> Decay:
+    """The best approach to a level; t starts near 0 and rises, `shortest` bounds tau from below. Shapes (n,)."""
+    taus, bases = _bases(t, weights, shortest)
+    mean = float(np.average(values, weights=weights))
+    centred = values - mean
+    products, squares = bases @ (weights * centred), (bases**2) @ weights
+    sizes = np.divide(products, squares, out=np.zeros_like(products), where=squares > 0)
+    errors = float(weights @ centred**2) - sizes * products
+    best = int(errors.argmin())
+    size, tau = float(sizes[best]), float(taus[best])
+    shape = np.exp(-t / tau) if np.isfinite(tau) else -t / t[-1]
+    level = mean - size * float(np.average(shape, weights=weights))
+    alike = taus[errors <= errors[best] + slack]
+    return Decay(level, size, tau, float(errors[best]), (float(alike[0]), float(alike[-1])))
+
+
+def decay_ends(t: Floats, draws: Floats, weights: Floats, *, shortest: float, tolerance: float) -> Floats:
+    """When each of many signals (d, n) is within `tolerance` of the level it approaches: (d,), infinite where never."""
+    taus, bases = _bases(t, weights, shortest)
+    centred = draws - (draws @ weights / weights.sum())[:, None]
+    products, squares = (centred * weights) @ bases.T, (bases**2) @ weights
+    sizes = np.divide(products, squares, out=np.zeros_like(products), where=squares > 0)
+    best = (sizes * products).argmax(axis=1)  # the error it takes away
+    size, tau = np.take_along_axis(sizes, best[:, None], axis=1)[:, 0], taus[best]
+    shapes = np.vstack([np.exp(-t / taus[:-1, None]), -t / t[-1]])[best]
+    level = draws @ weights / weights.sum() - size * (shapes @ weights / weights.sum())
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ends = tau * np.log(np.abs(size) / (tolerance * level))
+    return np.where(np.isfinite(tau), np.maximum(ends, 0.0), np.inf)
+
+
+@dataclass(frozen=True)
+class Cycle:
+    """A signal that repeats."""
+
+    period: float  # in values
+    amplitude: float  # of the sine with as much power, relative to the mean
+    gain: float  # squared error taken away from a straight line, in the long-run variance of the rest
+    gain_over_rival: float
+    share: float  # of the variance around a straight line that the cycle explains
+
+
+BINS = 1 << 14
+FEWEST_CYCLES = 3.4
+PHASES = 12  # enough for every shape while searching
+FINE = ((2000, 48), (500, 24), (0, PHASES))  # with so many bins, so many phases: sharp edges count where noise is low
+
+
+def cycle(values: Floats, *, rival: Floats, shortest: float) -> Cycle | None:
+    """The strongest cycle, or None where there is no room for one.
+
+    Args:
+        values: shape (n,), positive.
+        rival: what another model says they are; shape (n,).
+        shortest: period, in values.
+    """
+    n = values.size
+    bins = min(n, BINS)
+    size = n // bins
+    signal, unexplained = (part[: bins * size].reshape(bins, size).mean(axis=1) for part in (values, values - rival))
+    signal, unexplained = signal / signal.mean() - 1, unexplained / signal.mean()
+    line = np.arange(bins) - (bins - 1) / 2
+    signal = signal - (line @ signal) / (line @ line) * line
+    power = np.abs(np.fft.rfft(signal * np.hanning(bins))) ** 2
+    low, high = int(np.ceil(FEWEST_CYCLES)), min(bins // 4, int(n / shortest))
+    if high <= low + 2 * low:
+        return None
+    frequency = _fundamental(signal, _peaks(power, low, high))
+    if frequency is None:
+        return None
+    phases = next(phases for enough, phases in FINE if bins > enough)
+    profile, phase = _fold(signal, frequency, phases)
+    rest = signal - profile[phase]
+    variance = long_run_variance(rest)
+    total, left = float(signal @ signal), float(rest @ rest)
+    if variance <= 0 or total <= 0:
+        return None
+    power_of = max(0.0, float(np.var(profile)) - phases / bins * variance)
+    return Cycle(
+        period=bins * size / frequency,
+        amplitude=float(np.sqrt(2 * power_of)),
+        gain=(total - left) / variance,
+        gain_over_rival=(float(unexplained @ unexplained) - left) / variance,
+        share=1 - left / total,
+    )
+
+
+def _peaks(power: Floats, low: int, high: int) -> list[int]:
+    """The strongest peaks as they are, and those that stand out of a spectrum that falls."""
+    inner = power[low:high]
+    peaks = low + np.flatnonzero((inner >= power[low - 1 : high - 1]) & (inner >= power[low + 1 : high + 1]))
+    plain, rising = peaks[np.argsort(power[peaks])[-4:]], peaks[np.argsort(power[peaks] * peaks)[-3:]]
+    return sorted({int(peak) for peak in (*plain, *rising)})
+
+
+def _fold(signal: Floats, frequency: float, phases: int) -> tuple[Floats, Ints]:
+    """The mean at each phase, and the phase of each value; `frequency` is periods in the signal."""
+    phase = (np.arange(signal.size) * (frequency / signal.size) % 1 * phases).astype(np.int64)
+    counts = np.bincount(phase, minlength=phases)
+    return np.bincount(phase, signal, phases) / np.maximum(1, counts), phase
+
+
+def _explained(signal: Floats, frequency: float) -> float:
+    profile, phase = _fold(signal, frequency, PHASES)
+    return float(np.bincount(phase, minlength=PHASES) @ profile**2)
+
+
+def _fundamental(signal: Floats, peaks: list[int]) -> float | None:
+    """The highest frequency that explains nearly as much as any: a fold at twice the period explains as much too."""
+    tried = []
+    for peak in peaks:
+        for divisor in (1, 2, 3):
+            near = peak / divisor + np.linspace(-0.5, 0.5, 11)
+            near = near[near >= FEWEST_CYCLES]
+            if near.size:
+                tried.append(max((_explained(signal, frequency), float(frequency)) for frequency in near))
+    if not tried:
+        return None
+    most = max(explained for explained, _ in tried)
+    rough = max(frequency for explained, frequency in tried if explained >= 0.85 * most)
+    return max((_explained(signal, float(near)), float(near)) for near in rough + np.linspace(-0.1, 0.1, 11))[1]
