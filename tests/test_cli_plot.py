@@ -1,5 +1,6 @@
 """`gpuwarm plot` as its user sees it."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -81,3 +82,23 @@ def test_the_tolerance_is_the_figures(recording: Path, tmp_path: Path):
 def test_the_command_offers_every_figure():
     assert [name.value for name in command.Name] == list(plot.FIGURES)
     assert [kind.value for kind in command.Kind] == ["png", "svg"]
+
+
+def test_trtexecs_times_are_drawn_too(tmp_path: Path):
+    nothing = dict.fromkeys(("startH2dMs", "endH2dMs", "startD2hMs", "endD2hMs", "h2dMs", "d2hMs"), 0.0)
+    rows = [
+        {"startEnqMs": at, "endEnqMs": at + 0.1, "startComputeMs": at, "endComputeMs": at + 1.9}
+        | {"computeMs": 1.9, "latencyMs": 1.9, **nothing}
+        for at in range(0, 800, 2)
+    ]
+    (tmp_path / "times.json").write_text(json.dumps(rows))
+    result = gpuwarm("plot", tmp_path / "times.json", "-o", tmp_path)
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / "times-timeline.png").exists()
+
+
+def test_two_recordings_are_one_too_many(recording: Path, tmp_path: Path):
+    staircase(starts=1).save(tmp_path / "b.npz")
+    result = gpuwarm("plot", recording, tmp_path / "b.npz")
+    assert isinstance(result.exception, InputError)
+    assert "2 runs, and one is shown at a time" in str(result.exception)

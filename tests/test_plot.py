@@ -312,3 +312,12 @@ def test_a_users_matplotlib_settings_change_nothing():
 def test_power_without_a_known_limit_has_no_limit_line():
     advice = replace(ADVICE, gpu=replace(GEFORCE, power_limit_w=None))
     assert "limit" not in words(plot.draw("timeline", RECORDING, advice))
+
+
+def test_an_event_reason_that_ended_before_the_timeline_begins_has_no_lane():
+    recording = staircase(starts=1)
+    early = recording.samples["t_ns"] < recording.iterations["t_ns"][0] - 1_200_000_000
+    recording.samples["event_reasons"] = np.where(early, 0x40, 0)
+    shown = words(plot.draw("timeline", recording, ADVICE))
+    assert early.any()
+    assert "HW thermal slowdown" not in shown

@@ -1,15 +1,12 @@
 """`gpuwarm analyze`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from gpuwarm.cli import app
 from gpuwarm.cli.answering import AsJson, Required, Tolerance, WarmupMs, give
-
-if TYPE_CHECKING:
-    from gpuwarm.recording import Recording
 
 
 @app.command()
@@ -44,18 +41,3 @@ def analyze(
         for source, recording in found
     ]
     give(answers, as_json=as_json, required=required)
-
-
-def recording_of(path: Path) -> "Recording":
-    """The recording that a file holds, whatever made the file.
-
-    Raises:
-        RecordingError: it holds none, or several.
-    """
-    from gpuwarm.errors import RecordingError
-    from gpuwarm.read.files import recordings
-
-    found = recordings([path])
-    if len(found) != 1:
-        raise RecordingError(f"{path} holds {len(found)} runs; name a file with one")
-    return found[0][1]

@@ -8,6 +8,7 @@ import typer
 
 from gpuwarm.cli import app
 from gpuwarm.cli.answering import Tolerance
+from gpuwarm.cli.files import Files, only_recording, write
 
 
 class Format(str, Enum):
@@ -21,7 +22,7 @@ class Format(str, Enum):
 
 @app.command()
 def export(
-    recording: Annotated[Path, typer.Argument(help="A recording made by `gpuwarm run`.")],
+    files: Files,
     form: Annotated[
         Format,
         typer.Option(
@@ -35,12 +36,10 @@ def export(
 ) -> None:
     """Write a recording for other tools."""
     from gpuwarm.analysis import advice
-    from gpuwarm.cli.analyze import recording_of
-    from gpuwarm.cli.files import write
     from gpuwarm.show.export import FORMATS
 
-    loaded = recording_of(recording)
-    pieces = FORMATS[form.value](loaded, advice.of(loaded, tolerance=tolerance / 100, source=str(recording)))
+    source, loaded = only_recording(files)
+    pieces = FORMATS[form.value](loaded, advice.of(loaded, tolerance=tolerance / 100, source=source))
     if output is None:
         for piece in pieces:
             typer.echo(piece, nl=False)

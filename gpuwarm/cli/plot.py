@@ -8,6 +8,7 @@ import typer
 
 from gpuwarm.cli import app
 from gpuwarm.cli.answering import Tolerance
+from gpuwarm.cli.files import Files, only_recording, write
 
 
 class Kind(str, Enum):
@@ -28,7 +29,7 @@ class Name(str, Enum):
 
 @app.command()
 def plot(
-    recording: Annotated[Path, typer.Argument(help="A recording made by `gpuwarm run`.")],
+    files: Files,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the figures.")] = Path(),
     kind: Annotated[Kind, typer.Option("--format", help="Picture format.")] = Kind.png,
     figure: Annotated[
@@ -41,14 +42,12 @@ def plot(
 ) -> None:
     """Draw latency beside GPU state, latency by state, cold starts, and the bias that a warm-up leaves."""
     from gpuwarm.analysis import advice
-    from gpuwarm.cli.analyze import recording_of
-    from gpuwarm.cli.files import write
     from gpuwarm.errors import InputError
     from gpuwarm.show import plot as figures
     from gpuwarm.show.plot.look import NothingToShowError
 
-    loaded = recording_of(recording)
-    answer = advice.of(loaded, tolerance=tolerance / 100, source=str(recording))
+    source, loaded = only_recording(files)
+    answer = advice.of(loaded, tolerance=tolerance / 100, source=source)
     number = None if start is None else start - 1
     written = []
     for name in figure or Name:
@@ -57,8 +56,8 @@ def plot(
         except NothingToShowError as nothing:
             typer.echo(f"gpuwarm: no {name.value}: {nothing}", err=True)
             continue
-        written.append(output / f"{recording.stem}-{name.value}.{kind.value}")
+        written.append(output / f"{files[0].stem}-{name.value}.{kind.value}")
         write(written[-1], [figures.encoded(drawn, kind.value)])
         typer.echo(written[-1])
     if not written:
-        raise InputError(f"{recording} holds nothing to draw: measure with `gpuwarm run`")
+        raise InputError(f"{source} holds nothing to draw: measure with `gpuwarm run`")

@@ -14,7 +14,7 @@ from gpuwarm.analysis.advice import Advice
 from gpuwarm.analysis.stretch import stretches
 from gpuwarm.analysis.words import count, duration, number
 from gpuwarm.errors import InputError
-from gpuwarm.recording import Floats, Recording, Rows
+from gpuwarm.recording import Floats, Recording
 from gpuwarm.show import reduce
 from gpuwarm.show.plot import latency
 from gpuwarm.show.plot.latency import Bounds, Latency, known
@@ -222,7 +222,7 @@ def _name_times(rows: Sequence[Sequence[Axes]], windows: Sequence[_Window]) -> N
 def _panels(view: StartView, advice: Advice, windows: Sequence[_Window]) -> list[_Panel]:
     """A row for everything that was recorded."""
     limit_w = advice.gpu.power_limit_w if advice.gpu else None
-    lanes = _lanes(view.samples)
+    lanes = _lanes(view, windows[-1])
     rows = [
         _Panel("SM clock\n(MHz)", 1.5, partial(_draw_sm_clock, view)),
         _Panel("memory\nclock (MHz)", 0.75, partial(_draw_memory_clock, view)),
@@ -339,10 +339,15 @@ def _from_zero(axes: Axes) -> None:
     axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
 
 
-def _lanes(samples: Rows) -> dict[str, Floats]:
-    """The P-state, and every event reason that was ever set."""
-    pstate = {PSTATE: samples["pstate"]} if known(samples, "pstate") else {}
-    return {**pstate, **reduce.reasons_active(samples)}
+def _lanes(view: StartView, whole: _Window) -> dict[str, Floats]:
+    """The P-state, and every event reason that was set at some time shown."""
+    pstate = {PSTATE: view.samples["pstate"]} if known(view.samples, "pstate") else {}
+    reasons = {
+        name: active
+        for name, active in reduce.reasons_active(view.samples).items()
+        if any(span.value and span.end_s > whole.begin_s for span in reduce.spans(view.sample_s, active, whole.end_s))
+    }
+    return {**pstate, **reasons}
 
 
 def _draw_lanes(view: StartView, lanes: Mapping[str, Floats], axes: Axes, window: _Window) -> None:
