@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from gpuwarm.machine import MachineState
+from gpuwarm.machine import GpuProcess, MachineState
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,18 @@ class Start:
     counters_before_us: dict[str, int] = field(default_factory=dict)  # event-reason counters
     counters_after_us: dict[str, int] = field(default_factory=dict)
     failure: str | None = None  # the sentence its user saw
+    neighbours: tuple[GpuProcess, ...] | None = None  # on the GPU just after it, none of them ours; None: not looked
+    engine_file_cached_pct: float | None = None  # of its pages in memory just before; None: not looked
+
+
+@dataclass(frozen=True)
+class Study:
+    """A set of controlled starts, each of one arm."""
+
+    name: Literal["explain", "idle"]
+    repeats: int  # of each arm
+    seed: int  # of their order
+    not_tested: dict[str, str] = field(default_factory=dict)  # what was left out, and why
 
 
 @dataclass(frozen=True)
@@ -101,6 +113,7 @@ class Metadata:
     machine_after: MachineState | None = None
     workload: Workload = Workload()
     starts: tuple[Start, ...] = ()
+    study: Study | None = None  # None: starts all alike, by `gpuwarm run` or another tool
     inferences_per_row: int = 1  # above 1, each row of iterations is a mean over so many (a trtexec log)
     sampling: Sampling = Sampling()
     complete: bool = True  # False while measuring, and for ever where that was cut short

@@ -2,14 +2,12 @@
 
 import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from running import Running, wait_until
 
 from gpuwarm.analysis.steady import judge
 from gpuwarm.errors import InputError, RecordingError
@@ -134,51 +132,9 @@ def test_what_a_simulated_gpu_cannot_do_is_refused_and_leaves_nothing(tmp_path: 
 # --- killed in the middle ---
 
 
-def wait_until(condition: Callable[[], object], limit_s: float = 30.0) -> bool:
-    deadline = time.monotonic() + limit_s
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return bool(condition())
-
-
-class Running:
-    """A `gpuwarm run` in a process of its own."""
-
-    def __init__(self, folder: Path) -> None:
-        self.output = folder / "a.npz"
-        command = [sys.executable, "-m", "gpuwarm", "run", "tiny", "--simulate", "h200", "--starts", "3"]
-        self.process = subprocess.Popen(
-            [*command, "--duration", "0.5", "--no-report", "-o", str(self.output)],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)},
-        )
-
-    def children(self, target: str = "") -> list[int]:
-        """Processes that work in this measurement's folder and run `target`."""
-        part = str(self.output.with_suffix(".part"))
-        found = []
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdecimal():
-                try:
-                    command = (entry / "cmdline").read_bytes().decode().split("\0")
-                except (FileNotFoundError, ProcessLookupError):
-                    continue
-                if any(word.startswith(part) for word in command) and any(target in word for word in command):
-                    found.append(int(entry.name))
-        return found
-
-    def wait_for(self, target: str) -> int:
-        assert wait_until(lambda: self.children(target))
-        return self.children(target)[0]
-
-    def no_child_left(self) -> bool:
-        return wait_until(lambda: not self.children())
-
-
 @pytest.mark.parametrize("delay_s", [0.05, 0.6, 1.1])
 def test_sigkill_of_the_main_process_leaves_no_child_and_a_folder_that_loads(tmp_path: Path, delay_s: float):
-    running = Running(tmp_path)
+    running = Running(tmp_path, "run", "tiny", "--starts", "3", "--duration", "0.5", "--no-report")
     running.wait_for("start:run")
     time.sleep(delay_s)
     running.process.kill()
@@ -190,7 +146,7 @@ def test_sigkill_of_the_main_process_leaves_no_child_and_a_folder_that_loads(tmp
 @pytest.mark.parametrize("delay_s", [0.05, 0.9])
 @pytest.mark.parametrize(("target", "said"), [("sampler:run", "sampl"), ("start:run", "start 1 was cut short")])
 def test_sigkill_of_a_child_is_noted_and_the_rest_goes_on(tmp_path: Path, target: str, said: str, delay_s: float):
-    running = Running(tmp_path)
+    running = Running(tmp_path, "run", "tiny", "--starts", "3", "--duration", "0.5", "--no-report")
     victim = running.wait_for(target)
     time.sleep(delay_s)
     os.kill(victim, signal.SIGKILL)
@@ -203,7 +159,7 @@ def test_sigkill_of_a_child_is_noted_and_the_rest_goes_on(tmp_path: Path, target
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_keeps_what_was_measured_and_exits_130(tmp_path: Path, number: signal.Signals):
-    running = Running(tmp_path)
+    running = Running(tmp_path, "run", "tiny", "--starts", "3", "--duration", "0.5", "--no-report")
     rows = running.output.with_suffix(".part") / "start-0.rows"
     assert wait_until(lambda: rows.exists() and len(whole_rows(rows, ITERATION_FIELDS)) > 101 * ITERATION.itemsize)
     running.process.send_signal(number)

@@ -14,6 +14,15 @@ BEGIN = "process_start"
 END = "first_inference"
 COLD_PHASE = "first"  # name of the phase that holds a start's two cold inferences
 _NS_PER_MS = 1e6
+_STEP_NAMES = {
+    "python": "Python",
+    "cuda_import": "import CUDA",
+    "driver_init": "initialise driver",
+    "context": "CUDA context",
+    "tensorrt_import": "import TensorRT",
+    "runtime": "TensorRT runtime",
+    "deserialise": "deserialise engine",
+}
 
 
 @dataclass(frozen=True)
@@ -51,7 +60,7 @@ def cold_start(recording: Recording) -> ColdStart | None:
     None where neither the steps of a start nor its cold inferences were recorded. Where every start was without
     sampling, those are the starts.
     """
-    whole = [start for start in recording.meta.starts if _total_ms(start) is not None]
+    whole = [start for start in recording.meta.starts if first_result_ms(start) is not None]
     apart = [start for start in whole if not start.sampled]
     together = [start for start in whole if start.sampled] or apart
     first, second = (_cold_inferences(recording, number) for number in (0, 1))
@@ -90,8 +99,8 @@ def driver_load_masked(cold: ColdStart) -> ColdPhase | None:
 def _phases(together: Sequence[Start], apart: Sequence[Start], total_ms: float | None) -> tuple[ColdPhase, ...]:
     if not total_ms:
         return ()
-    durations = [_durations_ms(start) for start in together]
-    durations_apart = [_durations_ms(start) for start in apart]
+    durations = [steps_ms(start) for start in together]
+    durations_apart = [steps_ms(start) for start in apart]
     names = dict.fromkeys(name for steps in durations for name in steps)
     return tuple(
         _phase(name, _column(durations, name), _column(durations_apart, name), total_ms=total_ms) for name in names
@@ -114,7 +123,7 @@ def _column(durations: Iterable[dict[str, float]], name: str) -> list[float]:
     return [steps[name] for steps in durations if name in steps]
 
 
-def _durations_ms(start: Start) -> dict[str, float]:
+def steps_ms(start: Start) -> dict[str, float]:
     """Each mark's time since the one before, from the process's birth to the first result."""
     marks = sorted(start.marks, key=lambda mark: mark.t_ns)
     names = [mark.name for mark in marks]
@@ -122,7 +131,13 @@ def _durations_ms(start: Start) -> dict[str, float]:
     return {after.name: (after.t_ns - before.t_ns) / _NS_PER_MS for before, after in pairwise(marks)}
 
 
-def _total_ms(start: Start) -> float | None:
+def step_name(mark: str) -> str:
+    """What the step that ends with this mark does."""
+    return _STEP_NAMES.get(mark, mark.replace("_", " "))
+
+
+def first_result_ms(start: Start) -> float | None:
+    """From the process's birth to the first result; None where that was not recorded, or not reached."""
     times = {mark.name: mark.t_ns for mark in start.marks}
     if BEGIN not in times or END not in times or times[END] <= times[BEGIN]:
         return None
@@ -130,7 +145,7 @@ def _total_ms(start: Start) -> float | None:
 
 
 def _totals_ms(starts: Iterable[Start]) -> list[float]:
-    return [total for total in map(_total_ms, starts) if total is not None]
+    return [total for total in map(first_result_ms, starts) if total is not None]
 
 
 def _cold_inferences(recording: Recording, number: int) -> Rows:

@@ -16,6 +16,15 @@ def duration(value_ms: float) -> str:
     return f"{number(value_ms / unit_ms if value_ms else 0.0)} {name if value_ms else 'ms'}"
 
 
+def effect(value_ms: float, interval_ms: tuple[float, float] | None) -> str:
+    """A signed difference and its interval in one unit: +1.5 (1.45 to 1.56) s, -298 (-310 to -285) us."""
+    ends = interval_ms or ()
+    size = max(abs(value) for value in (value_ms, *ends))
+    unit_ms, name = next(((unit, name) for unit, name in _UNITS if size >= unit), _UNITS[-1])
+    between = f" ({' to '.join(number(end / unit_ms) for end in ends)})" if ends else ""
+    return f"{'+' if value_ms > 0 else ''}{number(value_ms / unit_ms)}{between} {name}"
+
+
 def number(value: float) -> str:
     """Three significant digits without trailing zeros; whole numbers with thousands marked: 0.353, 28, 12,345."""
     if round(abs(value)) >= 10**_SIGNIFICANT_DIGITS:

@@ -13,6 +13,7 @@ from gpuwarm.errors import GpuwarmError
 EXIT_INTERRUPTED = 128 + signal.SIGINT
 COMMANDS: tuple[str, ...] = (
     "run",
+    "explain",
     "analyze",
     "check",
     "plot",

@@ -110,6 +110,27 @@ def _hold_driver(gpu: Gpu, entry: Entry, clock: Clock, sleep: Sleep) -> None:
 
 
 @contextmanager
+def held(
+    profile: str,
+    load_log: str | LoadLog,
+    kind: int,
+    *,
+    clock: Clock = time.monotonic_ns,
+    sleep: Sleep = sleep_precisely,
+) -> Iterator[None]:
+    """Have a client of the driver (CLIENT) or a context, too (CONTEXT), and do nothing with it."""
+    log = _log(load_log)
+    gpu, entry = _gpu(profile, log), log.join()
+    _hold_driver(gpu, entry, clock, sleep)
+    if kind == CONTEXT:
+        entry.open(CONTEXT, clock())
+    try:
+        yield
+    finally:
+        entry.end(clock())
+
+
+@contextmanager
 def _visit(gpu: Gpu, clock: Clock, sleep: Sleep) -> Iterator[int]:
     """Be an NVML client for a moment; yields the time."""
     entry = _visitor(gpu.log)
@@ -179,7 +200,9 @@ def cold_start(
         beside = gpu.at(clock()).state.count(CONTEXT) > 0
         if step.name == "context":
             entry.open(CONTEXT, clock())
-        sleep(_step_s(step, eager=eager, beside=beside) * (1 + noise.gauss(0, profile.cold_noise_pct / 100)))
+        more_ms = _compile_ms(step, environment)
+        seconds = _step_s(step, eager=eager, beside=beside) + more_ms * 1e-3
+        sleep(seconds * (1 + noise.gauss(0, profile.cold_noise_pct / 100)))
         yield step.name
     engine = Engine(
         workload=profile.workloads[spec.plan],
@@ -202,3 +225,25 @@ def cold_start(
 
 def _step_s(step: ColdStep, *, eager: bool, beside: bool) -> float:
     return (step.ms + (step.eager_ms if eager else 0.0) + (step.beside_context_ms if beside else 0.0)) * 1e-3
+
+
+def _compile_ms(step: ColdStep, environment: Mapping[str, str]) -> float:
+    """What compiling PTX adds; without a cache of our own, somebody has filled the usual one.
+
+    Raises:
+        EngineError: it must be compiled and may not.
+    """
+    if not step.compile_ms:
+        return 0.0
+    if environment.get("CUDA_DISABLE_PTX_JIT") == "1":
+        raise EngineError("a kernel exists as PTX alone: unset CUDA_DISABLE_PTX_JIT, so that it can be compiled")
+    if environment.get("CUDA_CACHE_DISABLE") == "1":
+        return step.compile_ms
+    if "CUDA_CACHE_PATH" not in environment:
+        return 0.0
+    compiled = Path(environment["CUDA_CACHE_PATH"]) / step.name
+    if compiled.exists():
+        return 0.0
+    compiled.parent.mkdir(parents=True, exist_ok=True)
+    compiled.touch()
+    return step.compile_ms

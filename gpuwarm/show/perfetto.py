@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from gpuwarm.analysis.advice import Advice
+from gpuwarm.analysis.causes import step_name
 from gpuwarm.analysis.stretch import stretches
 from gpuwarm.analysis.words import duration
 from gpuwarm.metadata import Start
 from gpuwarm.recording import Recording, Rows
 from gpuwarm.show.reduce import moment_s, reasons_active, spans
-from gpuwarm.show.sections import step_name
 
 Event = dict[str, Any]
 GPU_PID = 1

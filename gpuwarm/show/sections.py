@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gpuwarm.analysis.advice import Advice
-from gpuwarm.analysis.causes import ColdPhase, ColdStart
+from gpuwarm.analysis.causes import ColdPhase, ColdStart, step_name
+from gpuwarm.analysis.effects import Explanation
 from gpuwarm.analysis.finding import Finding
 from gpuwarm.analysis.limits import THROTTLING
 from gpuwarm.analysis.states import ClockState
@@ -24,15 +25,6 @@ _TONES: dict[str, Tone] = {
     "error": "bad",
 }
 _BOUNDS = {"gpu": "the GPU", "host": "the host", "transfer": "the copies", "unknown": "not known"}
-_STEPS = {
-    "python": "Python",
-    "cuda_import": "import CUDA",
-    "driver_init": "initialise driver",
-    "context": "CUDA context",
-    "tensorrt_import": "import TensorRT",
-    "runtime": "TensorRT runtime",
-    "deserialise": "deserialise engine",
-}
 _SENSORS = {
     "sm_clock_mhz": "SM clock",
     "mem_clock_mhz": "memory clock",
@@ -74,11 +66,11 @@ class Section:
     command: str | None = None  # to copy
 
 
-def simulated(advice: Advice) -> str | None:
+def simulated(answer: Advice | Explanation) -> str | None:
     """What stands before the answer where nothing was measured."""
-    if advice.simulated is None:
+    if answer.simulated is None:
         return None
-    return f"SIMULATED GPU, profile {advice.simulated}: no hardware was measured"
+    return f"SIMULATED GPU, profile {answer.simulated}: no hardware was measured"
 
 
 def subject(advice: Advice) -> str:
@@ -248,11 +240,6 @@ def _total(cold: ColdStart) -> str:
     if cold.unsampled_total_ms is not None:
         text += f"; {duration(cold.unsampled_total_ms)} with no NVML client of gpuwarm alive"
     return text
-
-
-def step_name(name: str) -> str:
-    """A step of a cold start, named by the mark that ends it, in words."""
-    return _STEPS.get(name, name.replace("_", " "))
 
 
 def _interval(phase: ColdPhase) -> str:

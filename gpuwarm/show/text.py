@@ -1,6 +1,6 @@
 """An answer laid out for a terminal of 80 columns."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -20,17 +20,20 @@ _STYLES: dict[Tone, str] = {"plain": "", "faint": "dim", "good": "green", "warni
 
 def answer(advice: Advice) -> Group:
     """First the answer, then what it rests on, then the verdict and what to paste."""
-    stamp = simulated(advice)
+    return page(simulated(advice), advice.answer, subject(advice), list(sections(advice)), advice.flags)
+
+
+def page(
+    stamp: str | None, answer: str, subject: str, found: Sequence[Section], flags: Mapping[str, str] | None = None
+) -> Group:
+    """An answer, what it is about, its sections, and the lines to paste into other tools, by tool."""
     head = [] if stamp is None else [prose(stamp, "bold magenta")]
     body = Grid.grid(padding=(0, 1))
     body.add_column(width=LABEL_COLUMNS, style="cyan", no_wrap=True)
     body.add_column(ratio=1)
-    found = list(sections(advice))
     for section in found:
         body.add_row(section.title, Group(*_content(section)))
-    return Group(
-        *head, prose(advice.answer, "bold"), prose(subject(advice), "dim"), "", body, *_to_paste(advice, found)
-    )
+    return Group(*head, prose(answer, "bold"), prose(subject, "dim"), "", body, *_to_paste(flags or {}, found))
 
 
 def _content(section: Section) -> Iterator[RenderableType]:
@@ -82,12 +85,12 @@ def _listed(sentences: Iterable[str]) -> Iterator[RenderableType]:
         yield row
 
 
-def _to_paste(advice: Advice, found: Sequence[Section]) -> Iterator[RenderableType]:
+def _to_paste(flags: Mapping[str, str], found: Sequence[Section]) -> Iterator[RenderableType]:
     """Whole lines, flush left, never broken: they are copied."""
-    if advice.flags:
+    if flags:
         yield Text("\nTo paste", "cyan")
-    width = max(map(len, advice.flags), default=0)
-    for tool, line in advice.flags.items():
+    width = max(map(len, flags), default=0)
+    for tool, line in flags.items():
         yield to_copy(f"# config.pbtxt of Triton\n{line}" if "\n" in line else f"{tool:<{width}}  {line}")
     for section in found:
         if section.command is not None and not _is_short(section.command):

@@ -134,7 +134,11 @@ class Bench:
         )
         start = replace(start, marks=(Mark("process_start", worker.started_ns),))
         self._keep_start(index, start)
-        start = replace(start, failure=self._outcome(worker, index))
+        try:
+            start = replace(start, failure=self._outcome(worker, index))
+        except (DeviceError, EngineError) as error:
+            self._keep_start(index, replace(start, failure=str(error)))
+            raise
         if sampled:
             start = replace(start, counters_after_us=self.device.counters_us())
         self._keep_start(index, start)
@@ -153,6 +157,10 @@ class Bench:
             return str(error)
         self.keep(replace(self.meta, versions={**self.meta.versions, **versions}))
         return None
+
+    def amend(self, start: Start) -> None:
+        """Replace what is known about the newest start."""
+        self._keep_start(len(self.meta.starts) - 1, start)
 
     def anything_measured(self) -> bool:
         """Whether any start has given a result."""

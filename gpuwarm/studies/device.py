@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from gpuwarm.machine import MachineState
+from gpuwarm.machine import GpuProcess, MachineState
 from gpuwarm.measure import host, nvml, simulated
 
 
@@ -15,6 +15,7 @@ class Device:
 
     state: Callable[[], MachineState]  # this GPU alone, and the host
     counters_us: Callable[[], dict[str, int]]  # event-reason counters
+    processes: Callable[[], tuple[GpuProcess, ...] | None]  # on this GPU; None: not to be seen
     gpu: str | None = None  # UUID, for the sampler
     simulate: str | None = None
     load_log: str | None = None
@@ -40,8 +41,12 @@ def real_device(selector: str | None) -> Device:
         with nvml.session():
             return nvml.resolve(uuid).counters_us()
 
+    def processes() -> tuple[GpuProcess, ...] | None:
+        with nvml.session():
+            return nvml.resolve(uuid).state().processes
+
     # CUDA counts GPUs in another order than NVML: workers get the UUID.
-    return Device(state, counters_us, gpu=uuid, environment={"CUDA_VISIBLE_DEVICES": cuda_uuid})
+    return Device(state, counters_us, processes, gpu=uuid, environment={"CUDA_VISIBLE_DEVICES": cuda_uuid})
 
 
 def simulated_device(profile: str, folder: Path) -> Device:
@@ -55,6 +60,7 @@ def simulated_device(profile: str, folder: Path) -> Device:
     return Device(
         state=lambda: simulated.machine_state(profile, load_log),
         counters_us=lambda: simulated.counters_us(profile, load_log),
+        processes=lambda: simulated.machine_state(profile, load_log).gpus[0].processes,
         simulate=profile,
         load_log=load_log,
     )

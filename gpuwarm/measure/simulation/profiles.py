@@ -88,6 +88,7 @@ class ColdStep:
     ms: float
     eager_ms: float = 0.0  # more where CUDA_MODULE_LOADING=EAGER
     beside_context_ms: float = 0.0  # more while another process has a context; negative: less
+    compile_ms: float = 0.0  # more where its PTX is compiled and CUDA's cache does not hold the result yet
 
 
 @dataclass(frozen=True)

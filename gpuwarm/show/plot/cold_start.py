@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from gpuwarm.analysis.advice import Advice
-from gpuwarm.analysis.causes import ColdPhase, ColdStart
+from gpuwarm.analysis.causes import ColdPhase, ColdStart, step_name
 from gpuwarm.analysis.words import count, duration
 from gpuwarm.metadata import Start
 from gpuwarm.recording import Recording
@@ -22,7 +22,6 @@ from gpuwarm.show.plot.look import (
     headed,
     placed,
 )
-from gpuwarm.show.sections import step_name
 
 LEFT_IN, RIGHT_IN = 1.5, 3.6
 HEADINGS = ("median", "range", "share", "not sampled")

@@ -1,0 +1,54 @@
+"""Options that say which engine to measure, on which GPU; the commands that measure share them."""
+
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from gpuwarm.studies.device import Device
+
+
+class Sync(str, Enum):
+    """How the host waits for the GPU."""
+
+    block = "block"
+    spin = "spin"
+
+
+ModelPath = Annotated[str | None, typer.Argument(help=".plan, .engine or .onnx; left out: a tiny bundled model.")]
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="Recording to write (.npz).")]
+Simulate = Annotated[str | None, typer.Option(help="Use a simulated GPU: geforce, h200, laptop or cold-driver.")]
+SyncHow = Annotated[Sync, typer.Option("--sync", help="How the host waits for the GPU.")]
+GpuName = Annotated[str | None, typer.Option("--gpu", help="Index, UUID or PCI bus id, as nvidia-smi prints them.")]
+Shapes = Annotated[
+    list[str] | None, typer.Option("--shape", help="NAME:1x3x224x224, for a dynamic input; may be repeated.")
+]
+InputFiles = Annotated[
+    list[str] | None, typer.Option("--input", help="NAME=FILE.npy instead of random data; may be repeated.")
+]
+EngineProfile = Annotated[int, typer.Option("--profile", min=0, help="Optimisation profile of the engine.")]
+Plugins = Annotated[list[Path] | None, typer.Option("--plugin", help="Library with TensorRT plugins; may be repeated.")]
+AllowHostCode = Annotated[bool, typer.Option("--allow-host-code", help="Load an engine that embeds code for the host.")]
+Fp16 = Annotated[bool, typer.Option("--fp16", help="Build from ONNX with FP16 kernels allowed.")]
+SettleTimeout = Annotated[
+    float, typer.Option(min=0, help="Seconds to wait for the GPU to come to rest before a start.")
+]
+PeriodMs = Annotated[
+    float | None, typer.Option(min=0.5, help="Sampling period; left out: half of the sensors' refresh period.")
+]
+Seed = Annotated[int, typer.Option(help="Seed of random inputs, of simulated noise and of a random order.")]
+Verbose = Annotated[bool, typer.Option("--verbose", help="Show TensorRT's own messages.")]
+
+
+def device_for(gpu: str | None, simulate: str | None, place: Path) -> "Device":
+    """The GPU to measure into `place`.
+
+    Raises:
+        DeviceError: no driver, no such GPU.
+        InputError: no such simulated GPU.
+    """
+    from gpuwarm.studies.device import real_device, simulated_device
+
+    return real_device(gpu) if simulate is None else simulated_device(simulate, place.with_suffix(".part") / "load")

@@ -1,0 +1,121 @@
+"""`gpuwarm explain`."""
+
+import json
+import shlex
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gpuwarm.cli import app
+from gpuwarm.cli.answering import AsJson
+from gpuwarm.cli.engine import (
+    AllowHostCode,
+    EngineProfile,
+    Fp16,
+    GpuName,
+    InputFiles,
+    ModelPath,
+    Output,
+    PeriodMs,
+    Plugins,
+    Seed,
+    SettleTimeout,
+    Shapes,
+    Simulate,
+    Sync,
+    SyncHow,
+    Verbose,
+    device_for,
+)
+from gpuwarm.cli.parse import default_output, named_files, named_shapes, progress
+
+
+class SwitchId(str, Enum):
+    """What can be switched, the most telling first."""
+
+    module_loading = "module-loading"
+    ptx_jit = "ptx-jit"
+    engine_file = "engine-file"
+    driver = "driver"
+    other_context = "other-context"
+    rest = "rest"
+
+
+@app.command()
+def explain(
+    model: ModelPath = None,
+    output: Output = None,
+    recorded: Annotated[
+        Path | None, typer.Option("--from", metavar="RECORDING", help="Explain again what was measured before.")
+    ] = None,
+    simulate: Simulate = None,
+    repeats: Annotated[int, typer.Option(min=2, help="Starts of each kind.")] = 5,
+    only: Annotated[list[SwitchId] | None, typer.Option(help="Test only this; may be repeated.")] = None,
+    budget_s: Annotated[
+        float | None, typer.Option(min=0, help="Leave out, the least telling first, what does not fit into this time.")
+    ] = None,
+    sync: SyncHow = Sync.block,
+    gpu: GpuName = None,
+    shape: Shapes = None,
+    input_file: InputFiles = None,
+    profile: EngineProfile = 0,
+    plugin: Plugins = None,
+    allow_host_code: AllowHostCode = False,
+    fp16: Fp16 = False,
+    settle_timeout: SettleTimeout = 30.0,
+    period_ms: PeriodMs = None,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Find what makes a start slow: starts that differ in one thing, repeated in random order, and compared.
+
+    An engine file is code: loading it runs what it contains. Load only engines you trust.
+    """
+    from gpuwarm.analysis.effects import explain as explained
+    from gpuwarm.analysis.effects import to_json
+    from gpuwarm.recording import Recording
+    from gpuwarm.show import explanation, terminal
+    from gpuwarm.studies.explain import Protocol
+    from gpuwarm.studies.explain import explain as explain_study
+    from gpuwarm.studies.prepare import Model
+
+    if recorded is not None:
+        place, recording = recorded, Recording.load(recorded)
+    else:
+        place = output or default_output(model, simulate)
+        recording = explain_study(
+            device_for(gpu, simulate, place),
+            Model(
+                path=model,
+                shapes=named_shapes(shape or []),
+                inputs=named_files(input_file or []),
+                profile=profile,
+                plugins=tuple(plugin or ()),
+                fp16=fp16,
+                allow_host_code=allow_host_code,
+                seed=seed,
+                sync=sync.value,
+                verbose=verbose,
+            ),
+            Protocol(
+                repeats=repeats,
+                seed=seed,
+                only=tuple(each.value for each in only or ()),
+                budget_s=budget_s,
+                settle_timeout_s=settle_timeout,
+                period_ms=period_ms,
+            ),
+            output=place,
+            command=shlex.join(["gpuwarm", *sys.argv[1:]]),
+            progress=progress,
+        )
+        progress(f"the recording is {place}")
+    found = explained(recording, source=str(place))
+    if as_json:
+        typer.echo(json.dumps(to_json(found), indent=2))
+    else:
+        terminal.say(explanation.page(found))
