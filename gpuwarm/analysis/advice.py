@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from gpuwarm.analysis import causes, checks, limits, states, trust
+from gpuwarm.analysis import causes, checks, limits, statelog, states, trust
 from gpuwarm.analysis.answer import answer, before
 from gpuwarm.analysis.causes import ColdStart
 from gpuwarm.analysis.course import Behaviour
@@ -15,6 +15,7 @@ from gpuwarm.analysis.finding import Finding
 from gpuwarm.analysis.flags import flags
 from gpuwarm.analysis.limits import Bound, Parts
 from gpuwarm.analysis.movement import mover
+from gpuwarm.analysis.statelog import StateLog
 from gpuwarm.analysis.states import ClockState
 from gpuwarm.analysis.steady import Bias, Judgement, Steady, Warmup, judge
 from gpuwarm.analysis.stretch import Stretch, stretches
@@ -63,6 +64,7 @@ class Advice:
     states: tuple[ClockState, ...] = ()  # of the start that took longest to warm up
     parts: Parts = field(default_factory=Parts)
     bound_evidence: str = ""
+    timed: bool = True  # False: a log of states alone, in which no inference was to be timed
 
 
 def of(
@@ -90,7 +92,7 @@ def of(
     cold = causes.cold_start(recording)
     verdict, reasons = trust.verdict(recording, judged, limit.throttling, starts=len(found))
     lines, lines_notes = flags(meta, judged.behaviour, judged.warmup)
-    return Advice(
+    advice = Advice(
         source=meta.source or source,
         simulated=meta.simulated,
         gpu=gpu,
@@ -117,11 +119,27 @@ def of(
         parts=limit.parts,
         bound_evidence=limit.bound_evidence,
     )
+    if meta.starts or recording.iterations.size or not recording.samples.size:
+        return advice
+    return _of_states(advice, statelog.of(recording, gpu))
+
+
+def _of_states(advice: Advice, log: StateLog) -> Advice:
+    """Advice on a log without inferences: what the states tell."""
+    return replace(
+        advice,
+        evidence=log.evidence,
+        transitions=log.transitions,
+        findings=(log.throttling, *advice.findings[1:]),
+        answer=log.answer,
+        states=log.states,
+        timed=False,
+    )
 
 
 def accepted(advice: Advice, required: Verdict | None = None) -> bool:
-    """Whether there is a steady state and the verdict is at least `required`."""
-    known = advice.steady is not None
+    """Whether there is a steady state, where inference was timed, and the verdict is at least `required`."""
+    known = advice.steady is not None or not advice.timed
     return known and (required is None or VERDICTS.index(advice.verdict) >= VERDICTS.index(required))
 
 

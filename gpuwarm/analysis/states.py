@@ -35,7 +35,7 @@ def passed_through(recording: Recording, stretch: Stretch) -> tuple[ClockState, 
     begin_ns = _process_start_ns(recording, stretch.start, zero_ns) - int(LOOK_BACK_MS * 1e6)
     times = recording.samples["t_ns"]
     samples = recording.samples[(times >= begin_ns) & (times <= end_ns)]
-    return (*_from_nvml(samples, zero_ns), *_from_gpu(recording.iterations["sm_clock_mhz"][stretch.rows], stretch))
+    return (*of_samples(samples, zero_ns), *_from_gpu(recording.iterations["sm_clock_mhz"][stretch.rows], stretch))
 
 
 def _process_start_ns(recording: Recording, start: int, default_ns: int) -> int:
@@ -44,7 +44,8 @@ def _process_start_ns(recording: Recording, start: int, default_ns: int) -> int:
     return min((mark.t_ns for mark in marks), default=default_ns)
 
 
-def _from_nvml(samples: Rows, zero_ns: int) -> tuple[ClockState, ...]:
+def of_samples(samples: Rows, zero_ns: int) -> tuple[ClockState, ...]:
+    """The states that samples show in order; their times count from `zero_ns`."""
     samples = samples[np.isfinite(samples["sm_clock_mhz"])]
     samples = samples[np.linspace(0, samples.size - 1, min(samples.size, MAX_POINTS)).astype(np.int64)]
     elapsed_ms = (samples["t_ns"] - np.int64(zero_ns)) / 1e6

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuwarm.errors import InputError
+from gpuwarm.load import loads
 from gpuwarm.machine import GpuState, MachineState
 from gpuwarm.read.smi_log import Samples, refresh_ns
 from gpuwarm.read.trtexec import Trace
@@ -19,8 +20,6 @@ from gpuwarm.recording import Floats, Recording
 
 NS_PER_MS = 1e6
 NS_PER_S = 1e9
-RISE_MIN = 1.25  # of a signal under load against rest; its noise has lower steps
-DIP_S = 0.35  # below half the rise that does not end a load: a reading or two under a power cap
 SLACK_MS = 60.0  # by which begin and end may disagree: half a refresh of a data-centre GPU's sensors, and drift
 REFRESH_MAX_MS = 500.0  # the driver's longest by default; where sampling was too slow to see it
 WORST_SHARE = 0.25  # of the run's length: a larger uncertainty tells nothing
@@ -99,10 +98,10 @@ def join(trace: Trace, samples: Samples, *, offset_ms: float | None = None) -> R
 def _aligned(trace: Trace, samples: Samples, names: str) -> Alignment:
     length_ns = _length_ns(trace.recording)
     clock = _wall_clock(trace, samples)
-    loads = 0
+    seen = 0
     for signal in SIGNALS:
         found = list(_loads(samples.recording, signal))
-        loads = max(loads, len(found))
+        seen = max(seen, len(found))
         fits = [fit for begin, end in found if (fit := _fit(begin, end, length_ns)) is not None]
         if len(fits) > 1 and clock is not None:
             fits = [fit for fit in fits if fit.high_ns >= clock.low_ns and fit.low_ns <= clock.high_ns]
@@ -116,8 +115,8 @@ def _aligned(trace: Trace, samples: Samples, names: str) -> Alignment:
     span_ns = float(samples.recording.samples["t_ns"][-1])
     if clock is not None and clock.high_ns >= 0 and clock.low_ns + length_ns <= span_ns:
         return _judged(clock, length_ns, "the time of day that both files write", names)
-    seen = f"shows {loads} loads, none so long" if loads else "shows no load"
-    raise InputError(f"cannot join {names}: the run took {length_ns / NS_PER_S:.2f} s, and the log {seen}; {HELP}")
+    shows = f"shows {seen} loads, none so long" if seen else "shows no load"
+    raise InputError(f"cannot join {names}: the run took {length_ns / NS_PER_S:.2f} s, and the log {shows}; {HELP}")
 
 
 def _judged(where: Bounds, length_ns: float, by: str, names: str) -> Alignment:
@@ -164,15 +163,11 @@ def _loads(samples: Recording, signal: Signal) -> Iterator[tuple[Bounds, Bounds]
     values = samples.samples[signal.column]
     known = np.isfinite(values)
     values, t_ns = values[known], samples.samples["t_ns"][known]
-    if values.size < 3:  # noqa: PLR2004 -- rest, load, rest
+    stretches = loads(t_ns, values)
+    if not stretches:
         return
-    smooth = np.median(np.lib.stride_tricks.sliding_window_view(values, 3), axis=1)  # one odd reading is no load
-    rest, busy = float(smooth.min()), float(smooth.max())
-    if busy <= RISE_MIN * max(rest, 1.0):
-        return
-    loaded = values > (rest + busy) / 2
     stale_ns = refresh_ns(t_ns, values) or min(float(np.median(np.diff(t_ns))), REFRESH_MAX_MS * NS_PER_MS)
-    for begin, end in _stretches(loaded, t_ns):
+    for begin, end in stretches:
         yield _edge(values, t_ns, begin, stale_ns, signal), _edge(values, t_ns, end, stale_ns, signal)
 
 
@@ -190,18 +185,6 @@ def _edge(values: Floats, t_ns: NDArray[np.int64], at: int, stale_ns: float, sig
         other -= 1
     low_ns = max(float(t_ns[other]), float(t_ns[at - 1]) - stale_ns) - late_ns - smear_ns
     return Bounds(low_ns, np.inf if at == t_ns.size else float(t_ns[at]) - late_ns + smear_ns)
-
-
-def _stretches(loaded: NDArray[np.bool_], t_ns: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """[begin, end) of each stretch under load, short dips filled."""
-    found: list[tuple[int, int]] = []
-    edges = np.flatnonzero(np.diff(loaded.astype(np.int8), prepend=0, append=0))
-    for begin, end in edges.reshape(-1, 2).tolist():
-        if found and t_ns[begin] - t_ns[found[-1][1] - 1] <= DIP_S * NS_PER_S:
-            found[-1] = (found[-1][0], end)
-        else:
-            found.append((begin, end))
-    return found
 
 
 def _merged(sampled: MachineState | None, timed: MachineState | None) -> MachineState | None:

@@ -9,14 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuwarm.errors import InputError
+from gpuwarm.load import gaps
 from gpuwarm.machine import GpuState, MachineState
 from gpuwarm.metadata import Metadata, Sampling
 from gpuwarm.read import smi_fields
 from gpuwarm.recording import ITERATION, Floats, Recording, Rows
 
 Clock = Literal["utc", "local", "day", "rows", "none"]
-GAP_PERIODS = 10  # sampling periods without a row part a log into two sessions,
-GAP_MIN_S = 2.0  # and at least so much: a stalled nvidia-smi is no pause
 JUMP_BACK_MIN_S = 0.001  # rows a clock's step apart may swap; more is a clock that was set
 GROUP_MAX = 16  # GPUs of one machine whose rows follow each other without a name
 GROUPS_MIN = 3
@@ -223,13 +222,13 @@ def _going_forward(t_ns: NDArray[np.int64], clock: Clock) -> tuple[NDArray[np.in
             "it was set, or the log was written twice; time is read as going on at the usual pace"
         )
     steps = np.where(steps < -JUMP_BACK_MIN_S * 1e9, period, np.maximum(steps, 0))
-    gaps = np.flatnonzero(steps > max(GAP_PERIODS * period, GAP_MIN_S * 1e9))
-    if gaps.size:
-        longest = gaps[np.argmax(steps[gaps])]
+    pauses = gaps(steps)
+    if pauses.size:
+        longest = pauses[np.argmax(steps[pauses])]
         when = f" after {_time_of_day(int(t_ns[longest]))}" if clock in {"local", "utc", "day"} else ""
         notes.append(
             f"nothing was logged for {_duration(steps[longest] * 1e-9)}{when}: "
-            f"the log is {gaps.size + 1} sessions, each looked at for itself"
+            f"the log is {pauses.size + 1} sessions, each looked at for itself"
         )
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(steps)]), notes
 

@@ -76,6 +76,8 @@ def simulated(answer: Advice | Explanation) -> str | None:
 def subject(advice: Advice) -> str:
     """What was measured, and where."""
     gpu = "unknown GPU" if advice.gpu is None else advice.gpu.name or "unnamed GPU"
+    if not advice.timed:
+        return f"states of {gpu}, {advice.source}"
     what = advice.workload.name or "unnamed workload"
     with_ = f", {advice.workload.runtime}" if advice.workload.runtime else ""
     return f"{what} on {gpu}{with_}, {count(advice.warmup.starts, 'start')}"
@@ -83,11 +85,18 @@ def subject(advice: Advice) -> str:
 
 def sections(advice: Advice) -> Iterator[Section]:
     """All of them in the order of reading."""
+    if advice.timed:
+        yield from _timed(advice)
+    else:
+        yield from _states(advice)
+    if advice.notes:
+        yield Section("Notes", items=advice.notes)
+
+
+def _timed(advice: Advice) -> Iterator[Section]:
+    """What inference that was timed tells."""
     yield Section("Latency", (Line(_latency(advice)),))
-    if advice.states:
-        yield Section("Clock", tuple(_clock(advice.states)))
-    if advice.transitions:
-        yield Section("Changes", tuple(_transitions(advice)))
+    yield from _changes(advice)
     yield Section("Warm-up", tuple(_warmup(advice)))
     if advice.bias:
         yield Section("Bias", (Line("of the second that follows a warm-up of"),), table=_bias(advice))
@@ -97,8 +106,22 @@ def sections(advice: Advice) -> Iterator[Section]:
     yield Section("Bound by", (Line(f"{_BOUNDS[advice.bound]}: {advice.bound_evidence}"),))
     yield Section("Sampling", (Line(_sampling(advice)),))
     yield Section("Verdict", (Line(advice.verdict, _TONES[advice.verdict]),), advice.reasons)
-    if advice.notes:
-        yield Section("Notes", items=advice.notes)
+
+
+def _states(advice: Advice) -> Iterator[Section]:
+    """What a log of states alone tells."""
+    yield from _changes(advice)
+    if advice.evidence:
+        yield Section("Seen", items=advice.evidence)
+    yield from map(_finding, advice.findings)
+    yield Section("Sampling", (Line(_sampling(advice)),))
+
+
+def _changes(advice: Advice) -> Iterator[Section]:
+    if advice.states:
+        yield Section("Clock", tuple(_clock(advice)))
+    if advice.transitions:
+        yield Section("Changes", tuple(_transitions(advice)))
 
 
 def _finding(finding: Finding) -> Section:
@@ -127,11 +150,12 @@ def _latency(advice: Advice) -> str:
     return ", ".join(parts) or "not recorded"
 
 
-def _clock(states: Sequence[ClockState]) -> Iterator[Line]:
-    nvml = [state for state in states if state.source == "nvml"]
-    gpu = [state for state in states if state.source == "gpu"]
+def _clock(advice: Advice) -> Iterator[Line]:
+    nvml = [state for state in advice.states if state.source == "nvml"]
+    gpu = [state for state in advice.states if state.source == "gpu"]
     if nvml:
-        late = ", late by up to 250 ms; 0 is the first inference" if len(nvml) > 1 else ""
+        zero = "the first inference" if advice.timed else "the log's first row"
+        late = f", late by up to 250 ms; 0 is {zero}" if len(nvml) > 1 else ""
         yield Line(f"{_chain(nvml)} (NVML{late})")
     if gpu:
         yield Line(f"{_chain(gpu)} (measured on the GPU)")
