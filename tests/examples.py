@@ -147,5 +147,6 @@ def staircase_advice(recording: Recording) -> Advice:
         reasons=("the clock settled in every start",),
         flags={"trtexec": "--warmUp=700"},
         answer="Warm up 700 ms (150 iterations): until then latency is up to 9 times as long.",
+        notes=("a server needs 2 inferences to load what is loaded at first use",),
         bound_evidence="the enqueue takes the host 20 us, the inference 2 ms on the GPU",
     )
