@@ -178,7 +178,7 @@ def test_without_iterations_the_timeline_is_the_state():
 
 def test_without_anything_there_is_no_timeline():
     recording = replace(RECORDING, iterations=RECORDING.iterations[:0], samples=RECORDING.samples[:0])
-    with pytest.raises(InputError, match="neither inferences nor samples were recorded"):
+    with pytest.raises(InputError, match="neither inferences nor GPU state were recorded"):
         plot.draw("timeline", recording, ADVICE)
 
 
@@ -332,3 +332,20 @@ def test_an_event_reason_that_ended_before_the_timeline_begins_has_no_lane():
     shown = words(plot.draw("timeline", recording, ADVICE))
     assert early.any()
     assert "HW thermal slowdown" not in shown
+
+
+def test_rows_that_are_means_are_called_so():
+    recording = staircase(starts=1)
+    recording = replace(recording, meta=replace(recording.meta, inferences_per_row=10))
+    shown = words(plot.draw("timeline", recording, ADVICE))
+    assert "1,360 means of 10 inferences" in shown
+    assert "a mean of 10" in shown
+
+
+def test_what_the_gpu_came_from_is_shown_where_the_process_start_is_not_known():
+    recording = staircase(starts=1)
+    meta = replace(recording.meta, starts=())
+    sampled = plot.draw("timeline", replace(recording, meta=meta), ADVICE)
+    alone = plot.draw("timeline", Recording(recording.samples[:0], recording.iterations, meta), ADVICE)
+    assert sampled.axes[0].get_xlim()[0] < -0.25
+    assert alone.axes[0].get_xlim()[0] > -0.1
