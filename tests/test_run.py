@@ -19,8 +19,7 @@ from gpuwarm.studies.run import Protocol, run
 
 STEPS = [
     "process_start",
-    "interpreter",
-    "gpuwarm",
+    "python",
     "cuda_import",
     "driver_init",
     "context",

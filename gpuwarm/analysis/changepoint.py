@@ -40,14 +40,14 @@ def segment(values: Floats, *, penalty: float, weights: Floats | None = None) ->
     best = np.empty(n + 1)
     best[0] = -penalty
     previous = np.zeros(n + 1, np.int64)
-    starts = np.zeros(1, np.int64)
+    starts, ends = np.zeros(1, np.int64), np.arange(n + 1)
     for stop in range(1, n + 1):
         sums = s1[stop] - s1[starts]
         costs = best[starts] + (s2[stop] - s2[starts]) - sums * sums / (w[stop] - w[starts])
-        winner = int(costs.argmin())
+        winner = costs.argmin()
         best[stop] = costs[winner] + penalty
         previous[stop] = starts[winner]
-        starts = np.append(starts[costs <= best[stop]], stop)
+        starts = np.concatenate((starts[costs <= best[stop]], ends[stop : stop + 1]))
     bounds = [n]
     while bounds[-1] > 0:
         bounds.append(int(previous[bounds[-1]]))

@@ -5,7 +5,7 @@ What has no steady state gets no length. A stretch that was faster than steady m
 slow, as only that makes a benchmark too optimistic; `also` names the rest.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -24,6 +24,7 @@ MIN_ITERATIONS = 30  # fewer cannot tell a level from its noise
 MIN_SPAN_MS = 200.0  # two refreshes of a data-centre GPU's clock; a power cap takes about 50 ms to bite
 LEAD = 3  # iterations that may be slow for being first
 LEAD_REFERENCE = 64  # iterations after them that say what is usual
+RARE_REFERENCE, RARE_SHARE = 4096, 0.01  # iterations, and the share of them that may be as slow
 SLOW_FIRST = 2.0  # times P90 - P10 above the median: 5 standard deviations of normal noise
 
 BLOCK_SHARE = (
@@ -42,7 +43,7 @@ SWING = 1.5  # tolerances is one up or down
 SWINGS = 2
 SETTLED = 3.0  # times its length: a deviation is a passing one only after so long a steady stretch
 UNSURE = 0.5  # standard errors: a level this near the tolerance is within it
-KNOWN = 0.75  # tolerances: the standard error of a quarter of the steady stretch must be less
+KNOWN = 1.25  # tolerances: the standard error of a quarter of the steady stretch must be less
 WHITE = 3.0  # times the variance between neighbours is what noise without memory may reach in the long run
 
 CYCLE_SHARE = 0.8  # tolerances of amplitude: less is not worth calling a cycle
@@ -82,6 +83,7 @@ class Course:
     end: int | None = None  # first steady iteration
     interval: tuple[int, int] | None = None  # of `end`, by a block bootstrap
     level_ms: float | None = None  # steady latency, outliers drawn in
+    unsure: float | None = None  # of it, relative: twice its standard error, and what is left of a decay at the end
     levels: tuple[Level, ...] = ()
     fast_ms: float | None = None  # when the quick changes were over, where slow settling followed
     period_ms: float | None = None
@@ -126,13 +128,14 @@ class _Series:
         return np.repeat(self.levels, np.diff(self.bounds))
 
 
-def course(elapsed_ms: Floats, latency_ms: Floats, *, tolerance: float = 0.01) -> Course:
+def course(elapsed_ms: Floats, latency_ms: Floats, *, tolerance: float = 0.01, interval: bool = True) -> Course:
     """What one series did.
 
     Args:
         elapsed_ms: begin of each iteration, rising; only differences count. Shape (n,).
         latency_ms: positive; its unit does not matter. Shape (n,).
         tolerance: of steady latency, within which it is steady.
+        interval: whether to say where the end may be as well; that takes a third of the time.
     """
     n = latency_ms.size
     elapsed_ms = elapsed_ms - elapsed_ms[0] if n else elapsed_ms
@@ -146,7 +149,7 @@ def course(elapsed_ms: Floats, latency_ms: Floats, *, tolerance: float = 0.01) -
     found = _cycle(series)
     if found is not None:
         return found
-    return _judged(series, latency_ms)
+    return _judged(series, latency_ms, interval=interval)
 
 
 def _series(elapsed_ms: Floats, latency_ms: Floats, span_ms: float, tolerance: float) -> _Series:
@@ -163,10 +166,14 @@ def _series(elapsed_ms: Floats, latency_ms: Floats, span_ms: float, tolerance: f
 
 
 def _lead(latency_ms: Floats, tolerance: float) -> int:
-    """How many of the first iterations are slow for being first."""
+    """How many of the first iterations are slow for being first, and not as others are slow now and then."""
     low, middle, high = np.quantile(latency_ms[LEAD : LEAD + LEAD_REFERENCE], (0.1, 0.5, 0.9))
-    slow = np.flatnonzero(latency_ms[:LEAD] > middle + max(SLOW_FIRST * (high - low), tolerance * middle))
-    return int(slow[-1]) + 1 if slow.size else 0
+    limit = middle + max(SLOW_FIRST * (high - low), tolerance * middle)
+    later = latency_ms[LEAD : LEAD + RARE_REFERENCE]
+    lead = 0
+    while lead < LEAD and latency_ms[lead] > limit and np.mean(later >= latency_ms[lead]) <= RARE_SHARE:
+        lead += 1
+    return lead
 
 
 def _edges(n: int) -> Ints:
@@ -184,8 +191,9 @@ def _cycle(series: _Series) -> Course | None:
     step_ms = series.span_ms / series.elapsed_ms.size
     shortest = max(MIN_CYCLE_ITERATIONS, MIN_CYCLE_MS / step_ms)
     fitted = np.repeat(series.smoothed(), series.sizes.astype(np.int64))
-    found = cycle(series.tamed, rival=fitted, shortest=shortest)
-    if found is None or found.amplitude <= CYCLE_SHARE * series.tolerance or not _convincing(found, series):
+    least = CYCLE_SHARE * series.tolerance
+    found = cycle(series.tamed, rival=fitted, shortest=shortest, least=least)
+    if found is None or found.amplitude <= least or not _convincing(found, series):
         return None
     period_ms = found.period / n * series.span_ms
     also = ("slow_first",) if series.lead else ()
@@ -208,7 +216,7 @@ def _convincing(found: Cycle, series: _Series) -> bool:
     return found.gain_over_rival > (CYCLE_COST - levels) * cost
 
 
-def _judged(series: _Series, latency_ms: Floats) -> Course:
+def _judged(series: _Series, latency_ms: Floats, *, interval: bool) -> Course:
     """Everything but too_short and cyclic."""
     first, level = _steady_from(series)
     run = _run_from(series, first, level)
@@ -221,7 +229,11 @@ def _judged(series: _Series, latency_ms: Floats) -> Course:
         level = level if drifts else approach.level
     if drifts:
         return _drift(series, run, first, approach)
-    return _steady(series, latency_ms, _Found(first, run, level, approach, end_ms))
+    steady = _Found(first, run, level, approach, end_ms)
+    answer = _steady(series, latency_ms, steady)
+    if answer.end is None or not interval:
+        return answer
+    return replace(answer, interval=_interval(series, steady, answer.end))
 
 
 def _steady_from(series: _Series) -> tuple[int, float]:
@@ -425,6 +437,7 @@ def _steady(series: _Series, latency_ms: Floats, found: _Found) -> Course:
         said = f"a quarter of the steady stretch is known to {percent(100 * unknown)[1:]} only, so noisy is it"
         white = series.noise <= WHITE * float(np.var(np.diff(series.tamed))) / 2
         return Course("too_short" if white else "no_steady_state", lead, (said,), levels=_levels(series))
+    unsure = _unsure(series, found)
     before = levels[: found.first]
     margin = series.tolerance * found.level
     faster, slower = before[before < found.level - margin], before[before > found.level + margin]
@@ -439,16 +452,33 @@ def _steady(series: _Series, latency_ms: Floats, found: _Found) -> Course:
     elif slower.size or series.lead:
         behaviour = "warmup"
     else:
-        return Course("flat", (), (held,), 0, (0, 0), found.level, _levels(series))
+        return Course("flat", (), (held,), 0, level_ms=found.level, unsure=unsure, levels=_levels(series))
     if slower.size:
         evidence.append(
             f"before, it was up to {slower.max():.4g} ms ({percent(100 * (slower.max() / found.level - 1))})"
         )
     if series.lead:
         evidence.append(f"the first took {latency_ms[0]:.4g} ms ({percent(100 * (latency_ms[0] / found.level - 1))})")
-    interval = _interval(series, found, end)
-    fast_ms = _fast_ms(series, found)
-    return Course(behaviour, tuple(also), tuple(evidence), end, interval, found.level, _levels(series), fast_ms)
+    return Course(
+        behaviour,
+        tuple(also),
+        tuple(evidence),
+        end,
+        level_ms=found.level,
+        unsure=unsure,
+        levels=_levels(series),
+        fast_ms=_fast_ms(series, found),
+    )
+
+
+def _unsure(series: _Series, found: _Found) -> float:
+    """How far latency from here on may be off its steady level, relative."""
+    begin = series.bounds[found.first]
+    left = 0.0
+    if found.approach is not None:
+        left = found.approach.left(series.span_ms - float(series.begins_ms[series.bounds[found.run]]))
+    error = float(np.sqrt(series.noise / series.sizes[begin:].sum()))
+    return (2 * error + left) / found.level
 
 
 def _swings(levels: Floats, least: float) -> int:

@@ -1,5 +1,7 @@
 """What in a signal is noise: outliers drawn in, and how far a mean of autocorrelated values can be off."""
 
+import math
+
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
@@ -11,7 +13,8 @@ WINDOW = 256  # values among which the usual scatter around that median is taken
 OUTLIER = 1.6  # times P90 - P10: 4 standard deviations of normal noise; both modes of a bimodal one stay
 
 CHUNK = 250  # values; levels change between chunks, and their medians do not care about a few that hold a change
-MIN_CHUNKS, MAX_CHUNKS, MAX_CHUNK = 6, 60, 1 << 13
+MIN_CHUNKS, MAX_CHUNKS = 6, 60
+MOST_VALUES = 1 << 15  # of more, means are taken first: that changes no long-run variance
 LONGEST_SHARE = 1 / 60  # of the signal: correlation that lasts longer is not noise but what the signal does
 SHORTEST_CHUNK = 48
 GROWTH = {1: 1.0, 2: 1.5, 4: 2.5}
@@ -44,9 +47,12 @@ def long_run_variance(values: Floats) -> float:
     level, ramps and slow waves are kept out: both are medians or trimmed, over parts of the signal, and what grows
     with the length of the parts is no noise.
     """
+    if values.size >= 2 * MOST_VALUES:
+        size = values.size // MOST_VALUES
+        return size * long_run_variance(values[: values.size // size * size].reshape(-1, size).mean(axis=1))
     n = values.size
     chunks = min(int(np.clip(n // CHUNK, MIN_CHUNKS, MAX_CHUNKS)), max(2, n // MAX_CHUNKS))
-    length = min(n // chunks, MAX_CHUNK)
+    length = n // chunks
     found = [
         growth * _autoregressive(values, max(length // divisor, min(length, SHORTEST_CHUNK)))
         for divisor, growth in GROWTH.items()
@@ -77,16 +83,18 @@ def _autoregressive(values: Floats, length: int) -> float:
 
 def _levinson(covariance: Floats, n: int) -> float:
     """The spectrum at frequency 0 of the autoregression Akaike's criterion picks, of order 1 at least."""
-    weights = np.zeros(0)
-    error = float(covariance[0])
-    best, best_score, first = error, n * np.log(error), error
-    for order in range(1, covariance.size):
-        ahead = float(weights @ covariance[1:order][::-1]) if order > 1 else 0.0
-        reflection = float(np.clip((covariance[order] - ahead) / error, -0.99, 0.99))
-        weights = np.append(weights - reflection * weights[::-1], reflection)
+    lags: list[float] = covariance.tolist()  # so few that numpy would be slower
+    weights: list[float] = []
+    error = lags[0]
+    best, best_score, first = error, n * math.log(error), error
+    for order in range(1, len(lags)):
+        ahead = sum(weight * lag for weight, lag in zip(weights, lags[order - 1 : 0 : -1], strict=True))
+        reflection = min(0.99, max(-0.99, (lags[order] - ahead) / error))
+        weights = [one - reflection * other for one, other in zip(weights, reversed(weights), strict=True)]
+        weights.append(reflection)
         error *= 1 - reflection**2
-        found = error / max(0.01, 1 - float(weights.sum())) ** 2
-        score = n * np.log(error) + 2 * order
+        found = error / max(0.01, 1 - sum(weights)) ** 2
+        score = n * math.log(error) + 2 * order
         if order == 1:
             first = found
         if score < best_score:

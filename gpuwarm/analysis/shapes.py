@@ -87,19 +87,21 @@ class Cycle:
     share: float  # of the variance around a straight line that the cycle explains
 
 
-BINS = 1 << 14
+BINS = 1 << 13
 FEWEST_CYCLES = 3.4
+FUNDAMENTAL_SHARE = 0.5  # of the amplitude is in the fundamental at least: a sawtooth has 0.78, its window 0.85 of it
 PHASES = 12  # enough for every shape while searching
 FINE = ((2000, 48), (500, 24), (0, PHASES))  # with so many bins, so many phases: sharp edges count where noise is low
 
 
-def cycle(values: Floats, *, rival: Floats, shortest: float) -> Cycle | None:
+def cycle(values: Floats, *, rival: Floats, shortest: float, least: float) -> Cycle | None:
     """The strongest cycle, or None where there is no room for one.
 
     Args:
         values: shape (n,), positive.
         rival: what another model says they are; shape (n,).
         shortest: period, in values.
+        least: relative amplitude; less is not looked for.
     """
     n = values.size
     bins = min(n, BINS)
@@ -112,7 +114,8 @@ def cycle(values: Floats, *, rival: Floats, shortest: float) -> Cycle | None:
     low, high = int(np.ceil(FEWEST_CYCLES)), min(bins // 4, int(n / shortest))
     if high <= low + 2 * low:
         return None
-    frequency = _fundamental(signal, _peaks(power, low, high))
+    strongest = 4 * float(np.sqrt(power[low:high].max())) / bins  # amplitude of a sine, seen through the window
+    frequency = _fundamental(signal, _peaks(power, low, high)) if strongest > FUNDAMENTAL_SHARE * least else None
     if frequency is None:
         return None
     phases = next(phases for enough, phases in FINE if bins > enough)

@@ -135,7 +135,7 @@ def _starts(recording: Recording, tolerance: float) -> list[_Judged]:
             for each in stretches(recording, quantity="gpu")
         ]
         found = _the_gpus_own(found, own) or found
-    changes = find(recording)
+    changes = find(recording, [start.stretch for start in found])
     return [_with_state(recording, start, changes) for start in found]
 
 

@@ -1,6 +1,7 @@
 """What in a recording is continuous inference: the series that a judgement of latency rests on."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -31,44 +32,50 @@ def stretches(recording: Recording, *, quantity: Quantity | None = None) -> tupl
 
     Latency is what the caller waits for, and the GPU's own time where only that is known, or `quantity` asks for it.
     """
-    starts = recording.iterations["start"]
+    rows_of = _rows_by_start(recording.iterations["start"])
     found = []
-    for start in _continuous(recording):
-        rows = np.flatnonzero(starts == start)
+    for start in _continuous(recording, list(rows_of)):
+        rows = rows_of[start]
         phases = recording.meta.starts[start].phases if start < len(recording.meta.starts) else ()
         known = float(np.isfinite(recording.iterations["host_ns"][rows]).mean())
         kind: Quantity = quantity or ("host" if known >= MIN_KNOWN_SHARE else "gpu")
-        stretch = _stretch(int(start), rows, recording.iterations[rows], kind, [p.interval_ms for p in phases])
+        stretch = _stretch(recording.iterations, rows, kind, [phase.interval_ms for phase in phases])
         if stretch is not None:
             found.append(stretch)
     return tuple(found)
 
 
-def _continuous(recording: Recording) -> list[int]:
+def _rows_by_start(starts: NDArray[np.int32]) -> dict[int, slice]:
+    """Rows are ordered by start."""
+    bounds = [0, *(np.flatnonzero(np.diff(starts)) + 1), starts.size]
+    return {int(starts[begin]): slice(int(begin), int(end)) for begin, end in pairwise(bounds) if end > begin}
+
+
+def _continuous(recording: Recording, seen: list[int]) -> list[int]:
     """Starts that were to infer continuously: without those that end after the cold inferences, or were killed.
 
     A start that was killed counts where there is no whole one.
     """
-    seen = [int(start) for start in np.unique(recording.iterations["start"])]
     about = dict(enumerate(recording.meta.starts))
     meant = [start for start in seen if start not in about or len(about[start].phases) != 1]
     return [start for start in meant if start not in about or about[start].failure is None] or meant
 
 
-def _stretch(
-    start: int, rows: Ints, table: Rows, quantity: Quantity, intervals_ms: list[float | None]
-) -> Stretch | None:
-    latency = table[f"{quantity}_ns"]
-    kept = np.isfinite(latency) & (latency > 0)
-    rows, table, latency = rows[kept], table[kept], latency[kept]
-    if rows.size == 0:
+def _stretch(iterations: Rows, within: slice, quantity: Quantity, intervals_ms: list[float | None]) -> Stretch | None:
+    latency = iterations[f"{quantity}_ns"][within]
+    kept = np.flatnonzero(np.isfinite(latency) & (latency > 0))
+    if kept.size == 0:
         return None
-    begin = table["t_ns"]
+    begin = iterations["t_ns"][within][kept]
+    if (np.diff(begin) < 0).any():  # streams interleave
+        kept = kept[np.argsort(begin, kind="stable")]
+        begin = iterations["t_ns"][within][kept]
+    latency = latency[kept]
+    phases = iterations["phase"][within][kept]
     step = np.diff(begin)
-    changes = np.flatnonzero(np.diff(table["phase"]))
-    cut = rows.size
-    for change in changes:
-        phase = int(table["phase"][change + 1])
+    cut = kept.size
+    for change in np.flatnonzero(np.diff(phases)):
+        phase = int(phases[change + 1])
         pause = step[change] - latency[change]
         paced = phase < len(intervals_ms) and phase > 1 and intervals_ms[phase] != intervals_ms[phase - 1]
         if phase > 1 and (pause > PAUSE_MS * 1e6 or paced):
@@ -76,4 +83,5 @@ def _stretch(
             break
         step[change] = round(latency[change])
     elapsed = np.concatenate([[0.0], np.cumsum(step)])[:cut] / 1e6
-    return Stretch(start, rows[:cut], elapsed, latency[:cut] / 1e6, quantity)
+    start = int(iterations["start"][within.start])
+    return Stretch(start, (kept + within.start)[:cut], elapsed, latency[:cut] / 1e6, quantity)

@@ -57,10 +57,11 @@ class _Start:
     clock_mhz: Floats | None  # measured on the GPU
 
 
-def find(recording: Recording) -> tuple[Transition, ...]:
-    """Every change of state while a sampled start inferred, in order of time."""
+def find(recording: Recording, among: Sequence[Stretch] | None = None) -> tuple[Transition, ...]:
+    """Every change of state while a sampled start inferred, in order of time; by default of all its stretches."""
     found: list[Transition] = []
-    for stretch in stretches(recording):
+    among = stretches(recording) if among is None else among
+    for stretch in among:
         starts = recording.meta.starts
         if stretch.start < len(starts) and not starts[stretch.start].sampled:
             continue
@@ -73,14 +74,13 @@ def find(recording: Recording) -> tuple[Transition, ...]:
             neighbours = zip(read, [-np.inf, *whens], [*whens[1:], np.inf], strict=False)
             joined += [_joined(start, each, lag_ms, within_ms) for each, *within_ms in neighbours]
         found += sorted(joined, key=lambda each: each.t_ms)
-    return (*found, *_power_limit(recording))
+    return (*found, *_power_limit(recording, among))
 
 
 def _start(recording: Recording, stretch: Stretch) -> _Start:
-    rows = recording.iterations[stretch.rows]
-    gpu, clock = rows["gpu_ns"], rows["sm_clock_mhz"]
-    latency = np.where(np.isfinite(gpu), gpu, np.nan) if _mostly_known(gpu) else stretch.latency_ms
-    return _Start(stretch, rows["t_ns"], latency, clock if _mostly_known(clock) else None)
+    gpu, clock, begin = (recording.iterations[name][stretch.rows] for name in ("gpu_ns", "sm_clock_mhz", "t_ns"))
+    latency = gpu if _mostly_known(gpu) else stretch.latency_ms
+    return _Start(stretch, begin, latency, clock if _mostly_known(clock) else None)
 
 
 def _mostly_known(values: Floats) -> bool:
@@ -206,11 +206,10 @@ def _explained(observed: float | None, predicted: float | None) -> Explained:
     return "yes" if abs(observed - predicted) <= CLOSE_PCT or MOST <= share <= 1 / MOST else "partly"
 
 
-def _power_limit(recording: Recording) -> tuple[Transition, ...]:
+def _power_limit(recording: Recording, among: Sequence[Stretch]) -> tuple[Transition, ...]:
     """The power limit is read before and after the measurement only."""
     machines = recording.meta.machine_before, recording.meta.machine_after
     before, after = (machine.gpus[0].power_limit_w if machine and machine.gpus else None for machine in machines)
-    found = stretches(recording)
-    if before is None or after is None or before == after or not found:
+    if before is None or after is None or before == after or not among:
         return ()
-    return (Transition(found[-1].start, float(found[-1].elapsed_ms[-1]), "power", before, after),)
+    return (Transition(among[-1].start, float(among[-1].elapsed_ms[-1]), "power", before, after),)

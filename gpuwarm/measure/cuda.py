@@ -10,7 +10,9 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
 
 from gpuwarm.errors import DeviceError, EngineError
 
@@ -89,7 +91,8 @@ next:
 \0"""
 
 
-class VisibleGpu(NamedTuple):
+@dataclass(frozen=True)
+class VisibleGpu:
     """A GPU as CUDA lists it under the present CUDA_VISIBLE_DEVICES."""
 
     ordinal: int
@@ -191,7 +194,8 @@ def visible_devices(_: bytes) -> list[VisibleGpu]:
     return [visible_gpu(driver, ordinal) for ordinal in range(count)]
 
 
-class Buffer(NamedTuple):
+@dataclass(frozen=True)
+class Buffer:
     """Page-locked memory of the host and its twin on the GPU."""
 
     host: int
@@ -248,10 +252,10 @@ class Context:
         self.call(self.driver.cuStreamSynchronize, self.stream)
 
 
-def fill(address: int, size: int, path: str) -> None:
+def fill(address: int, size: int, path: Path) -> None:
     """Read a file of exactly `size` bytes into memory of the host."""
     target = (ctypes.c_char * size).from_address(address)
-    with open(path, "rb") as file:
+    with path.open("rb") as file:
         if file.readinto(target) != size or file.read(1):
             raise EngineError(f"{path} does not hold the {size} bytes that its input takes: write the inputs again")
 
