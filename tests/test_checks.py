@@ -405,6 +405,11 @@ def test_application_clocks_are_seen_by_their_reason_or_by_their_value(change: d
     assert the("application-clocks", from_file(replace(H100_AT_WORK, **change))).severity == "info"
 
 
+def test_a_gpu_that_boosts_beyond_its_application_clocks_is_not_held_by_them():
+    gpu = replace(H100_AT_WORK, application_sm_clock_mhz=1095.0, event_reasons=("applications_clocks_setting",))
+    assert "application-clocks" not in ids(from_file(gpu))
+
+
 def test_application_clocks_at_the_maximum_hold_nothing():
     assert "application-clocks" not in ids(from_file(replace(H100_AT_WORK, application_sm_clock_mhz=1755.0)))
 

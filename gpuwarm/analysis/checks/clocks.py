@@ -205,7 +205,7 @@ def _sm_clock_at_work(gpu: GpuState) -> Iterator[Finding]:
     low = (share is not None and share < LOW_SHARE) or (top is not None and gpu.pstate is not None and gpu.pstate > top)
     if reasons & _LIMITS:
         return
-    if "applications_clocks_setting" in reasons or _at_application_clock(gpu):
+    if _held_by_application_clocks(gpu):
         yield Finding(
             "application-clocks",
             "info",
@@ -237,11 +237,14 @@ def _sm_clock_at_work(gpu: GpuState) -> Iterator[Finding]:
         )
 
 
-def _at_application_clock(gpu: GpuState) -> bool:
+def _held_by_application_clocks(gpu: GpuState) -> bool:
+    """By the reason, or by running at the setting; K80s that boost beyond it show the reason all the same."""
     setting, top, now = gpu.application_sm_clock_mhz, gpu.sm_clock_max_mhz, gpu.sm_clock_mhz
+    reason = "applications_clocks_setting" in (gpu.event_reasons or ())
     if setting is None or top is None or now is None:
-        return False
-    return setting < top - CLOCK_STEP_MHZ and abs(now - setting) <= CLOCK_STEP_MHZ
+        return reason
+    within = now <= setting + CLOCK_STEP_MHZ
+    return within and (reason or setting - CLOCK_STEP_MHZ <= now < top - CLOCK_STEP_MHZ)
 
 
 def _likeness(gpu: GpuState) -> tuple[str, str]:
