@@ -144,6 +144,9 @@ def test_persistence_on_by_the_daemon():
 def test_persistence_on_the_legacy_way_lasts_until_the_reboot():
     finding = the("persistence-on", live(H100, host=replace(HOST, persistence_daemon=PersistenceDaemon())))
     assert (finding.severity, finding.summary) == ("info", "Persistence: on (legacy), until the next reboot")
+    assert finding.command is None  # on Ubuntu nothing is known that would make it last
+    stopped = replace(HOST, persistence_daemon=replace(DAEMON, pid=None, command=(), socket=False))
+    assert the("persistence-on", live(H100, host=stopped)).command.startswith("sudo systemctl enable --now")
 
 
 def test_a_running_daemon_that_keeps_nothing_is_not_persistence():
@@ -167,12 +170,18 @@ def test_a_running_daemon_that_keeps_nothing_is_not_persistence():
 @pytest.mark.parametrize(
     ("daemon", "distribution", "command"),
     [
-        (replace(DAEMON, pid=None, command=()), ("ubuntu", "debian"), "sudo systemctl restart nvidia-persistenced"),
-        (replace(DAEMON, masked=True), ("ubuntu", "debian"), "sudo systemctl unmask --now nvidia-persistenced"),
+        (DAEMON, ("rocky", "rhel"), "sudo systemctl restart nvidia-persistenced"),  # somebody did nvidia-smi -pm 0
+        (replace(DAEMON, pid=None, command=()), ("rocky",), "sudo systemctl enable --now nvidia-persistenced"),
+        (
+            replace(DAEMON, masked=True, unit_command=None),
+            ("ubuntu", "debian"),
+            "sudo systemctl unmask nvidia-persistenced && sudo systemctl enable --now nvidia-persistenced",
+        ),
+        (PersistenceDaemon(), ("ubuntu", "debian"), "sudo nvidia-smi -pm 1"),  # its driver is not Ubuntu's
         (
             PersistenceDaemon(),
-            ("ubuntu", "debian"),
-            "sudo apt-get install nvidia-compute-utils-580 && sudo systemctl enable --now nvidia-persistenced",
+            ("debian",),
+            "sudo apt-get install nvidia-persistenced && sudo systemctl enable --now nvidia-persistenced",
         ),
         (
             PersistenceDaemon(),
@@ -297,6 +306,19 @@ def test_two_minutes_after_boot_off_is_off():
 def test_a_query_that_woke_the_gpu_is_said():
     gpu = replace(GEFORCE, persistence_mode="off", pstate=0, sm_clock_mhz=2535.0, event_reasons=(), power_w=36.0)
     assert "looking at it has just loaded the driver" in the("persistence-off", from_file(gpu)).evidence
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"processes": None},  # nobody knows who uses it
+        {"name": "NVIDIA A100-SXM4-40GB", "sm_clock_mhz": None},  # P0 is what it always shows
+        {"name": "Tesla V100-PCIE-16GB", "sm_clock_mhz": None},
+    ],
+)
+def test_a_query_is_not_said_to_have_woken_what_may_have_been_awake(change: dict[str, Any]):
+    woken = replace(GEFORCE, persistence_mode="off", pstate=0, sm_clock_mhz=2535.0, event_reasons=())
+    assert "looking at it" not in the("persistence-off", from_file(replace(woken, **change))).evidence
 
 
 def test_the_evidence_says_what_it_could_not_see():

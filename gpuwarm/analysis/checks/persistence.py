@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Iterator
 
 from gpuwarm.analysis.checks.load import at_rest, called, hidden_memory_mib, idle
-from gpuwarm.analysis.checks.product import platform, product
+from gpuwarm.analysis.checks.product import always_p0, platform, product
 from gpuwarm.analysis.finding import Finding, Severity
 from gpuwarm.machine import DriverLoad, GpuProcess, GpuState, HostState, MachineState, PersistenceDaemon
 
@@ -13,6 +13,8 @@ JUST_BOOTED_S = 120.0  # services that turn persistence on may still be starting
 NEGLIGIBLE_LOAD_MS = 50.0  # CUDA's own start takes 0.2 s or more, so that less than this is not seen beside it
 _DAEMON = "nvidia-persiste"  # the kernel keeps 15 characters of a process's name
 _WITHOUT = "--no-persistence-mode"
+_FOR_NOW = "sudo nvidia-smi -pm 1"
+_START = "sudo systemctl enable --now nvidia-persistenced"
 _DROP_IN = "/etc/systemd/system/nvidia-persistenced.service.d"
 
 ABOUT = {
@@ -122,14 +124,16 @@ def _on(machine: MachineState, gpu: GpuState) -> Finding:
     if daemon.socket and _WITHOUT not in daemon.command:  # its process may be hidden from this user
         return Finding("persistence-on", "ok", "Persistence: on (daemon)", gpu.index, evidence=_seen(host))
     how = "set by hand" if daemon.socket else "legacy"
+    advice, command = _turn_on(machine)
+    for_good = command != _FOR_NOW
     return Finding(
         "persistence-on",
         "info",
         f"Persistence: on ({how}), until the next reboot",
         gpu.index,
         evidence=_seen(host),
-        advice="To keep it, let nvidia-persistenced do it:",
-        command=_turn_on(machine, daemon),
+        advice=advice if for_good else "To keep it, run nvidia-persistenced as a service.",
+        command=command if for_good else None,
     )
 
 
@@ -150,14 +154,15 @@ def _off(machine: MachineState, gpu: GpuState) -> Finding:
             "gpuwarm check --wait",
         )
     if holders:
+        advice, command = _turn_on(machine)
         return Finding(
             "persistence-off-masked",
             "info",
             f"Persistence: off, but masked by {holders} holding the device; the cost returns when that stops",
             gpu.index,
             evidence=_evidence(machine, gpu),
-            advice="To be independent of it:",
-            command=_turn_on(machine, host.persistence_daemon if host else PersistenceDaemon()),
+            advice=advice,
+            command=command,
         )
     return _costly(machine, gpu)
 
@@ -170,20 +175,15 @@ def _costly(machine: MachineState, gpu: GpuState) -> Finding:
         cost += " (gpuwarm check --measure does)"
     if host and host.driver_load:
         severity, cost = _measured(host.driver_load)
+    advice, command = _turn_on(machine)
     return Finding(
         "persistence-off",
         severity,
         f"Persistence: off, and {cost}",
         gpu.index,
         evidence=_evidence(machine, gpu),
-        advice="Every new process pays for loading the driver before its first CUDA call. "
-        + (
-            "Turn persistence on now with the command below; for good, run nvidia-persistenced as a service (Ubuntu "
-            "starts it with --no-persistence-mode: a drop-in must take that away)."
-            if host is None
-            else "Keep it loaded:"
-        ),
-        command=_turn_on(machine, host.persistence_daemon if host else PersistenceDaemon()),
+        advice=f"Every new process pays for loading the driver before its first CUDA call. {advice}",
+        command=command,
     )
 
 
@@ -256,9 +256,16 @@ def _evidence(machine: MachineState, gpu: GpuState) -> str:
         facts.append(_seen(host))
         if not host.holders_complete:
             facts.append("not every process could be looked at for open device files (root can)")
-    if idle(gpu) and not at_rest(gpu) and not gpu.processes and gpu.pstate == 0:
+    if _just_woken(gpu):
         facts.append("P0 at 0 % with nobody using it: looking at it has just loaded the driver")
     return "; ".join(facts)
+
+
+def _just_woken(gpu: GpuState) -> bool:
+    """Whether it is up though nobody uses it. Where P0 is the only state, a clock must say so."""
+    if gpu.processes != () or gpu.pstate != 0 or not idle(gpu) or at_rest(gpu):
+        return False
+    return not always_p0(gpu) or gpu.sm_clock_mhz is not None
 
 
 def _seen(host: HostState) -> str:
@@ -279,14 +286,29 @@ def _unit(daemon: PersistenceDaemon) -> str:
     return f"unit {daemon.unit}" + (f" with {', '.join(daemon.drop_ins)}" if daemon.drop_ins else "")
 
 
-def _turn_on(machine: MachineState, daemon: PersistenceDaemon) -> str:
-    """The command that turns persistence on for good on this system; from a file, for now."""
+def _turn_on(machine: MachineState) -> tuple[str, str]:
+    """Advice and command that turn persistence on: for good where this system's way is known, else for now."""
     if machine.host is None:
-        return "sudo nvidia-smi -pm 1"
+        return (
+            "Turn persistence on now with the command below; for good, run nvidia-persistenced as a service (Ubuntu "
+            "starts it with --no-persistence-mode: a drop-in must take that away).",
+            _FOR_NOW,
+        )
+    daemon = machine.host.persistence_daemon
+    lasting = _install(machine.host) if daemon.unit is None else _serve(daemon)
+    if lasting is not None:
+        return "To keep the driver loaded:", lasting
+    return (
+        "Turn persistence on until the next reboot with the command below; for good, run nvidia-persistenced as a "
+        "service (NVIDIA's installer leaves samples of one in /usr/share/doc/NVIDIA_GLX-1.0/samples).",
+        _FOR_NOW,
+    )
+
+
+def _serve(daemon: PersistenceDaemon) -> str:
+    """The command that makes the system's own service keep the driver loaded."""
     if daemon.masked:
-        return "sudo systemctl unmask --now nvidia-persistenced"
-    if daemon.unit is None:
-        return _install(machine)
+        return f"sudo systemctl unmask nvidia-persistenced && {_START}"
     command = daemon.unit_command or shlex.join(daemon.command)
     if _WITHOUT in command:
         start = " ".join(command.replace(_WITHOUT, "--persistence-mode").replace("%", "%%").split())
@@ -295,21 +317,23 @@ def _turn_on(machine: MachineState, daemon: PersistenceDaemon) -> str:
             f"sudo tee {_DROP_IN}/zz-persistence-mode.conf && sudo systemctl daemon-reload && "
             "sudo systemctl restart nvidia-persistenced"
         )
-    return "sudo systemctl restart nvidia-persistenced"
+    return _START if daemon.pid is None else "sudo systemctl restart nvidia-persistenced"
 
 
-def _install(machine: MachineState) -> str:
-    """Distributions ship the daemon in packages of different names; where that is not known, the legacy way."""
-    branch = (machine.driver_version or "").partition(".")[0]
+def _install(host: HostState) -> str | None:
+    """The command that installs the service; None where it is not known.
+
+    Ubuntu's driver packages bring it along. Where they have not, the driver came from elsewhere, and one of Ubuntu's
+    packages beside it would break it.
+    """
     installs = {
-        "ubuntu": f"sudo apt-get install nvidia-compute-utils-{branch}",
         "debian": "sudo apt-get install nvidia-persistenced",
         "rhel": "sudo dnf install nvidia-persistenced",
         "fedora": "sudo dnf install nvidia-persistenced",
         "suse": "sudo zypper install nvidia-persistenced",
         "arch": "sudo pacman -S nvidia-utils",
     }
-    ids = machine.host.distribution_ids if machine.host else ()
-    known = next((installs[name] for name in ids if name in installs), None)
-    start = "sudo systemctl enable --now nvidia-persistenced"
-    return f"{known} && {start}" if known else "sudo nvidia-smi -pm 1"
+    if "ubuntu" in host.distribution_ids:
+        return None
+    known = next((installs[name] for name in host.distribution_ids if name in installs), None)
+    return known and f"{known} && {_START}"
