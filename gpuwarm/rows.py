@@ -1,11 +1,11 @@
 """Rows on disk that survive SIGKILL: what a sample and an iteration are, and the memory-mapped files they live in.
 
-No numpy here: a cold-start worker writes its rows without paying for, or hiding, an import its user does not make.
+No numpy or pathlib here: a cold-start worker pays for every import, and its user's own program does not.
 """
 
 import mmap
+import os
 import struct
-from pathlib import Path
 
 from gpuwarm.errors import RecordingError
 
@@ -42,6 +42,7 @@ ITERATION_FIELDS = {
     "d2h_ns": "d",
     "sm_clock_mhz": "d",  # measured on the GPU
 }
+PathLike = str | os.PathLike[str]
 Row = tuple[float, ...]
 SampleRow = tuple[float, ...]
 IterationRow = tuple[float, ...]
@@ -54,10 +55,10 @@ class RowWriter:
     never sees half of one. What a reader may be looking at is assigned, not packed in place: pack_into zeroes first.
     """
 
-    def __init__(self, path: Path, fields: dict[str, str]) -> None:
+    def __init__(self, path: PathLike, fields: dict[str, str]) -> None:
         """Create the file; it must not exist."""
         self._struct = struct.Struct("<" + "".join(fields.values()))
-        self._file = path.open("x+b")
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         self._capacity = 0
         self.count = 0
         self._grow()
@@ -66,8 +67,8 @@ class RowWriter:
     def _grow(self) -> None:
         self._capacity += GROWTH_ROWS
         size = HEADER_BYTES + self._capacity * self._struct.size
-        self._file.truncate(size)
-        self._map = mmap.mmap(self._file.fileno(), size)
+        os.ftruncate(self._file, size)
+        self._map = mmap.mmap(self._file, size)
 
     def append(self, row: Row) -> None:
         """Write one row, its values in the order of the fields."""
@@ -86,18 +87,18 @@ class RowWriter:
     def close(self) -> None:
         """Cut the file to the rows it holds."""
         self._map.close()
-        self._file.truncate(HEADER_BYTES + self.count * self._struct.size)
-        self._file.close()
+        os.ftruncate(self._file, HEADER_BYTES + self.count * self._struct.size)
+        os.close(self._file)
 
 
-def whole_rows(path: Path, fields: dict[str, str]) -> bytes:
+def whole_rows(path: PathLike, fields: dict[str, str]) -> bytes:
     """The bytes of every complete row, also while a writer appends or after it was killed.
 
     Raises:
         RecordingError: the file is not one of these, or holds rows of another shape.
     """
     size = struct.calcsize("<" + "".join(fields.values()))
-    with path.open("rb") as file:
+    with open(path, "rb") as file:
         header = file.read(HEADER_BYTES)
         if len(header) < HEADER.size or header[:8] == bytes(8):
             return b""  # killed between creating the file and its first row
@@ -109,12 +110,12 @@ def whole_rows(path: Path, fields: dict[str, str]) -> bytes:
     return rows[: len(rows) // size * size]
 
 
-def last_row(path: Path, fields: dict[str, str]) -> Row | None:
+def last_row(path: PathLike, fields: dict[str, str]) -> Row | None:
     """The newest complete row, or None while there is none; cheap enough to poll while a writer appends."""
     row = struct.Struct("<" + "".join(fields.values()))
-    if not path.exists():
+    if not os.path.exists(path):
         return None
-    with path.open("rb") as file:
+    with open(path, "rb") as file:
         header = file.read(HEADER.size)
         if len(header) < HEADER.size:
             return None

@@ -17,9 +17,8 @@ import numpy as np
 from gpuwarm.errors import GpuwarmError
 from gpuwarm.measure import child, plan
 from gpuwarm.measure.cuda import VisibleGpu
-from gpuwarm.measure.engine import Inspection, InspectSpec
-from gpuwarm.measure.seam import EngineSpec, InputFile
-from gpuwarm.measure.start import PhaseSpec, StartSpec
+from gpuwarm.measure.inspection import Inspection, InspectSpec
+from gpuwarm.measure.spec import EngineSpec, InputFile, PhaseSpec, StartSpec
 from gpuwarm.metadata import Phase, Tensor
 from gpuwarm.recording import ITERATION
 from gpuwarm.rows import ITERATION_FIELDS, whole_rows
@@ -66,7 +65,7 @@ def run_one(engine: Path, number: int, spec: EngineSpec, *, seconds: float, fold
     runtime = plan.choose_runtime(model, plan.installed_runtimes())
     print(f"\n== {engine.name}: built by {model.built_by}, run by {runtime} ({runtime.module})")
     asked = child.start(
-        "gpuwarm.measure.engine:inspect",
+        "gpuwarm.measure.inspection:inspect",
         InspectSpec(plan=str(engine), runtime=runtime.module),
         stem=folder / f"inspect-{number}",
     )

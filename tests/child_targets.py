@@ -12,7 +12,7 @@ from gpuwarm.errors import EngineError
 from gpuwarm.measure import cuda
 from gpuwarm.measure.cuda import Sync
 from gpuwarm.measure.engine import Session, cold_start
-from gpuwarm.measure.seam import EngineSpec
+from gpuwarm.measure.spec import EngineSpec
 
 
 def double(spec_json: bytes) -> int:

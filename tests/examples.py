@@ -3,7 +3,7 @@
 import numpy as np
 
 from gpuwarm.analysis.advice import Advice
-from gpuwarm.analysis.causes import ColdPhase, ColdStart
+from gpuwarm.analysis.causes import OWN, ColdPhase, ColdStart
 from gpuwarm.analysis.steady import Bias, Steady, Warmup
 from gpuwarm.analysis.transitions import Transition
 from gpuwarm.machine import GpuState, MachineState
@@ -20,7 +20,8 @@ STEPS = (  # from s after the first inference: P-state, SM clock, memory clock, 
 )
 MARKS = (
     ("process_start", -900),
-    ("python", -860),
+    ("interpreter", -880),
+    ("gpuwarm", -860),
     ("cuda_import", -800),
     ("driver_init", -560),
     ("context", -330),
@@ -107,8 +108,9 @@ def staircase(
 
 def staircase_advice(recording: Recording) -> Advice:
     """What a person would say about `staircase`."""
-    total = [(-MARKS[0][1] + MARKS[-2][1]) * (1 + 0.05 * start) for start in range(len(recording.meta.starts))]
-    steps = list(zip(MARKS[1:-1], MARKS[:-2], strict=True))
+    steps = [(end, begin) for end, begin in zip(MARKS[1:-1], MARKS[:-2], strict=True) if end[0] != OWN]
+    whole = sum(end - begin for (_, end), (_, begin) in steps)
+    total = [whole * (1 + 0.05 * start) for start in range(len(recording.meta.starts))]
     return Advice(
         source=None,
         simulated=recording.meta.simulated,
@@ -139,6 +141,7 @@ def staircase_advice(recording: Recording) -> Advice:
             first_ms=40.0,
             second_ms=15.0,
             starts=3,
+            own_ms=20.0,
         ),
         transitions=(Transition(1, 120.0, "pstate", 8.0, 5.0, -70.0, -70.1, "yes"),),
         bound="gpu",
@@ -147,5 +150,6 @@ def staircase_advice(recording: Recording) -> Advice:
         reasons=("the clock settled in every start",),
         flags={"trtexec": "--warmUp=700"},
         answer="Warm up 700 ms (150 iterations): until then latency is up to 9 times as long.",
+        notes=("a server needs 2 inferences to load what is loaded at first use",),
         bound_evidence="the enqueue takes the host 20 us, the inference 2 ms on the GPU",
     )

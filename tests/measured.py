@@ -14,7 +14,8 @@ MS = 1_000_000
 S = 1_000_000_000
 START_EVERY_NS = 60 * S
 STEPS_MS = {  # of a cold start, in order
-    "python": 40.0,
+    "interpreter": 20.0,
+    "gpuwarm": 20.0,
     "cuda_import": 60.0,
     "driver_init": 200.0,
     "context": 120.0,

@@ -10,6 +10,8 @@ from gpuwarm.analysis import causes
 from gpuwarm.metadata import Mark, Metadata
 from gpuwarm.recording import Recording
 
+USERS_STEPS = [name for name in measured.STEPS_MS if name != causes.OWN]
+
 
 def starts(*driver_init_ms: float, unsampled: int = 0) -> Recording:
     """Starts alike but for the driver's initialisation; the last `unsampled` without sampling."""
@@ -31,11 +33,24 @@ def test_phases_are_medians_with_their_range_and_add_up_to_the_whole() -> None:
     driver = next(phase for phase in cold.phases if phase.name == "driver_init")
     assert driver.median_ms == pytest.approx(210.0)
     assert driver.interval_ms == pytest.approx((200.0, 300.0))
-    assert [phase.name for phase in cold.phases] == [*measured.STEPS_MS, "first_inference"]
+    assert [phase.name for phase in cold.phases] == [*USERS_STEPS, "first_inference"]
     # All steps but this one are alike in every start, so the medians add up.
     assert cold.total_ms == pytest.approx(sum(phase.median_ms for phase in cold.phases))
     assert sum(phase.share_pct for phase in cold.phases) == pytest.approx(100)
     assert cold.total_interval_ms == pytest.approx((cold.total_ms - 10, cold.total_ms + 90))
+
+
+def test_gpuwarms_own_imports_are_in_no_number_but_their_own() -> None:
+    whole = causes.cold_start(starts(200.0, 200.0))
+    found = starts(200.0, 200.0)
+    slower = [
+        replace(start, marks=measured.marks(rows, measured.STEPS_MS | {"gpuwarm": 500.0}))
+        for start, rows in zip(found.meta.starts, np.split(found.iterations, 2), strict=True)
+    ]
+    cold = causes.cold_start(replace(found, meta=replace(found.meta, starts=tuple(slower))))
+    assert (whole.own_ms, cold.own_ms) == pytest.approx((measured.STEPS_MS["gpuwarm"], 500.0))
+    assert cold.total_ms == pytest.approx(whole.total_ms)
+    assert cold.phases == whole.phases
 
 
 def test_first_and_second_inference_are_the_callers_and_the_gpus() -> None:
@@ -69,7 +84,7 @@ def test_a_step_that_some_starts_lack_is_told_over_the_others() -> None:
 
 def test_a_start_that_never_gave_a_result_does_not_count() -> None:
     found = starts(200.0, 200.0)
-    died = replace(found.meta.starts[1], marks=(Mark("process_start", 5), Mark("python", 10)))
+    died = replace(found.meta.starts[1], marks=(Mark("process_start", 5), Mark("interpreter", 10)))
     cold = causes.cold_start(replace(found, meta=replace(found.meta, starts=(found.meta.starts[0], died))))
     assert cold.starts == 1
 

@@ -374,6 +374,20 @@ def test_a_desktop_that_keeps_a_resting_gpu_busy_is_rest_and_a_program_that_comp
     assert "slow-under-load" in ids(from_file(replace(desktop, display_active=False)))
 
 
+@pytest.mark.parametrize("pstate", [8, 5, 3, 0])
+def test_a_desktop_may_take_all_of_a_slow_gpus_time(pstate: int):
+    drawing = replace(
+        GEFORCE,
+        pstate=pstate,
+        sm_clock_mhz=700.0,
+        mem_clock_mhz=810.0,
+        utilization_pct=97.0,
+        display_active=True,
+        processes=(GpuProcess(7, "Xorg", "G"), GpuProcess(8, "firefox.exe", "C+G")),
+    )
+    assert ids(from_file(drawing)) - {"at-rest"} == {"persistence-on", "display-attached"}
+
+
 def test_a_stale_idle_reason_under_load_is_not_rest():
     assert "at-rest" not in ids(from_file(replace(GEFORCE_AT_WORK, event_reasons=("gpu_idle",))))
 
@@ -497,6 +511,11 @@ def test_neighbours_at_the_same_power_under_load_are_worth_a_note():
         (stuck(0, 150.0, 90.0, 0.0), stuck(1, 1700.0, 130.0, 80.0)),  # in another state
         (stuck(0, 150.0, 90.0), replace(stuck(1, 1700.0, 130.0), name="NVIDIA A100")),  # another model
         (stuck(0, 1500.0, 90.0), stuck(1, 1700.0, 130.0)),  # near enough
+        (stuck(0, 150.0, 90.0), replace(stuck(1, 1700.0, 130.0), processes=(GpuProcess(5, "python", "C"),))),
+        (stuck(0, 150.0, 90.0), replace(stuck(1, 1700.0, 130.0), memory_used_mib=700.0)),  # used from a container
+        (stuck(0, 150.0, 20.0), replace(stuck(1, 735.0, 30.0), display_active=True)),
+        (stuck(0, 150.0, 20.0, 8.0), stuck(1, 735.0, 30.0, 30.0)),  # both do a little
+        tuple(replace(stuck(i, (150.0, 1700.0)[i], 90.0), persistence_mode="off") for i in (0, 1)),  # just woken
     ],
 )
 def test_neighbours_with_a_reason_to_differ_do_not_stand_out(gpus: tuple[GpuState, ...]):
@@ -519,6 +538,33 @@ def test_neighbours_with_a_reason_to_differ_do_not_stand_out(gpus: tuple[GpuStat
 )
 def test_a_power_cap_is_believed_only_near_the_limit_or_below_full_clock(gpu: GpuState, *, capped: bool):
     assert ("power-cap" in ids(from_file(gpu))) == capped
+
+
+def test_a_gpu_held_low_far_from_its_limit_is_short_of_power():
+    battery = replace(
+        GEFORCE_AT_WORK,
+        name="NVIDIA GeForce RTX 4070 Laptop GPU",
+        pstate=5,
+        sm_clock_mhz=705.0,
+        mem_clock_mhz=810.0,
+        pcie_gen=1,
+        power_w=21.0,
+        power_limit_w=None,
+        power_limit_default_w=None,
+        event_reasons=("sw_power_cap",),
+    )
+    assert bad(from_file(battery)) == {"power-cap"}
+    finding = the("power-cap", from_file(battery))
+    assert finding.severity == "warning"
+    assert "on battery" in finding.advice
+    assert finding.evidence == "21 W, limit not shown; SM 705 of 3105 MHz"
+    near = replace(battery, power_limit_w=22.0)
+    assert the("power-cap", from_file(near)).severity == "info"
+
+
+def test_a_gpu_in_a_state_of_rest_under_load_is_one_warning():
+    gpu = replace(GEFORCE_AT_WORK, pstate=5, sm_clock_mhz=705.0, mem_clock_mhz=810.0, pcie_gen=1)
+    assert bad(from_file(gpu)) == {"slow-under-load"}
 
 
 def test_a_power_cap_alone_is_nothing_to_mend():

@@ -84,7 +84,7 @@ def test_the_command_offers_every_figure():
     assert [kind.value for kind in command.Kind] == ["png", "svg"]
 
 
-def test_trtexecs_times_are_drawn_too(tmp_path: Path):
+def test_trtexecs_times_are_drawn_beside_an_nvidia_smi_log(tmp_path: Path):
     nothing = dict.fromkeys(("startH2dMs", "endH2dMs", "startD2hMs", "endD2hMs", "h2dMs", "d2hMs"), 0.0)
     rows = [
         {"startEnqMs": at, "endEnqMs": at + 0.1, "startComputeMs": at, "endComputeMs": at + 1.9}
@@ -92,9 +92,13 @@ def test_trtexecs_times_are_drawn_too(tmp_path: Path):
         for at in range(0, 800, 2)
     ]
     (tmp_path / "times.json").write_text(json.dumps(rows))
-    result = gpuwarm("plot", tmp_path / "times.json", "-o", tmp_path)
+    stamps = (f"2025/11/30 21:00:{at / 1e3:06.3f}" for at in range(0, 3000, 100))
+    lines = "".join(f"{stamp}, P2, 1905 MHz\n" for stamp in stamps)
+    (tmp_path / "smi.csv").write_text(f"timestamp, pstate, clocks.current.sm [MHz]\n{lines}")
+    beside = ("--smi", tmp_path / "smi.csv", "--offset-ms", 1000, "--format", "svg", "-o", tmp_path)
+    result = gpuwarm("plot", tmp_path / "times.json", *beside)
     assert result.exit_code == 0, result.output
-    assert (tmp_path / "times-timeline.png").exists()
+    assert (tmp_path / "times-latency_by_state.svg").exists()
 
 
 def test_two_recordings_are_one_too_many(recording: Path, tmp_path: Path):

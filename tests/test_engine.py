@@ -15,9 +15,9 @@ import pytest
 
 from gpuwarm.errors import DeviceError, EngineError, GpuwarmError
 from gpuwarm.measure import child
-from gpuwarm.measure.engine import Inspection, InspectSpec, Session
-from gpuwarm.measure.seam import EngineSpec, InputFile
-from gpuwarm.measure.start import PhaseSpec, StartSpec
+from gpuwarm.measure.engine import Session
+from gpuwarm.measure.inspection import Inspection, InspectSpec
+from gpuwarm.measure.spec import EngineSpec, InputFile, PhaseSpec, StartSpec
 from gpuwarm.metadata import Phase, Tensor
 from gpuwarm.recording import ITERATION
 from gpuwarm.rows import ITERATION_FIELDS, whole_rows
@@ -47,7 +47,7 @@ def engine(folder: Path, *tensors: dict[str, Any], **description: Any) -> str:
 
 
 def look(folder: Path, environment: Environment, spec: InspectSpec) -> Inspection:
-    running = child.start("gpuwarm.measure.engine:inspect", spec, stem=folder / "inspect", environment=environment)
+    running = child.start("gpuwarm.measure.inspection:inspect", spec, stem=folder / "inspect", environment=environment)
     return msgspec.json.decode(running.wait(30), type=Inspection)
 
 
@@ -84,7 +84,14 @@ def test_a_cold_start_takes_the_steps_of_an_application_and_imports_no_numpy(
 def test_a_start_leaves_a_mark_a_step_and_a_row_an_inference(tmp_path: Path, standin_tensorrt: Environment) -> None:
     rows = measure(tmp_path, standin_tensorrt, spec_of(engine(tmp_path, busy_us=100), data(tmp_path)))
     marks = [json.loads(line) for line in (tmp_path / "start-3.jsonl").read_text().splitlines()]
-    assert [mark["mark"] for mark in marks] == ["python", *STEPS, "first_inference", "second_inference", "sm_clock"]
+    assert [mark["mark"] for mark in marks] == [
+        "interpreter",
+        "gpuwarm",
+        *STEPS,
+        "first_inference",
+        "second_inference",
+        "sm_clock",
+    ]
     assert (np.diff([mark["t_ns"] for mark in marks]) > 0).all()
     assert rows["phase"].tolist() == [0, 0] + [1] * 50
     assert rows["gpu_ns"] == pytest.approx(100_004)

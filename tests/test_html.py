@@ -62,6 +62,7 @@ def test_the_answer_comes_first_and_all_sentences_of_the_terminal_follow():
     reader = Reader(PAGE)
     told = [text for tag, text in reader.text if tag not in ("style", "title")]
     assert told[2] == ADVICE.answer
+    assert {*ADVICE.reasons, *ADVICE.notes} <= set(reader.words("li"))
     assert {section.title for section in sections(ADVICE)} <= set(reader.words("h3"))
     for section in sections(ADVICE):
         assert {line.text for line in section.lines} | set(section.items) <= {text for _, text in reader.text}

@@ -132,11 +132,12 @@ def test_one_slow_inference_among_many_is_named_and_drawn():
 def test_one_inference_apart_from_the_others_is_still_dark_among_many():
     """It fills one cell of the density, which is drawn strong enough to be seen."""
     recording = many(200_000)
-    recording.iterations["host_ns"][100_000] = 20_900
+    recording.iterations["host_ns"][100_000] = 20_650
     figure = plot.draw("timeline", recording, replace(ADVICE, warmup=Warmup()))
     axes = panel(figure, "latency")
+    assert "above" not in words(figure)
     image = pixels(figure)
-    x, y = axes.transData.transform((100_000 * 20e-6, 20.9)) * plot.DPI / figure.dpi
+    x, y = axes.transData.transform((100_000 * 20e-6, 20.65)) * plot.DPI / figure.dpi
     around = image[image.shape[0] - round(y) - 4 : image.shape[0] - round(y) + 4, round(x) - 4 : round(x) + 4]
     assert around.min() < 0.75
 
@@ -149,7 +150,7 @@ def many(count: int) -> Recording:
     iterations["phase"] = 1
     iterations["t_ns"] = np.arange(count) * 20_000
     iterations["host_ns"] = 20_000 + 200 * np.clip(np.random.default_rng(3).standard_normal(count), -3, 3)
-    return Recording(np.zeros(0, SAMPLE), iterations, RECORDING.meta)
+    return Recording(np.zeros(0, SAMPLE), iterations, replace(RECORDING.meta, starts=()))
 
 
 @pytest.mark.parametrize("name", ["timeline", "latency_by_state", "bias"])
@@ -177,7 +178,7 @@ def test_without_iterations_the_timeline_is_the_state():
 
 def test_without_anything_there_is_no_timeline():
     recording = replace(RECORDING, iterations=RECORDING.iterations[:0], samples=RECORDING.samples[:0])
-    with pytest.raises(InputError, match="neither inferences nor samples were recorded"):
+    with pytest.raises(InputError, match="neither inferences nor GPU state were recorded"):
         plot.draw("timeline", recording, ADVICE)
 
 
@@ -243,8 +244,9 @@ def test_a_cold_start_has_a_bar_for_each_step_of_each_start():
     bars = [path.get_extents() for collection in axes.collections for path in collection.get_paths()]
     assert len(bars) == 10 * 3
     last = max(bars, key=lambda bar: bar.x1)
-    assert last.x1 == pytest.approx(900 * 1.1 + 40)
+    assert last.x1 == pytest.approx((900 - 20) * 1.1 + 40)  # without gpuwarm's own imports
     shown = words(axes.figure)
+    assert "without gpuwarm's own imports (20 ms)" in shown
     assert "initialise driver" in shown
     assert {"240 ms", "240 ms to 264 ms", "26 %"} <= set(shown.split("\n"))
 
@@ -270,6 +272,15 @@ def test_the_bias_of_no_warmup_of_trtexecs_and_of_the_recommended_one_are_named(
     assert "200 ms, trtexec's default: mean +4.1 %, p99 +20 %" in shown
     assert "recommended, 700 ms: mean +0.1 %, p99 +0.3 %" in shown
     assert "tolerance, ±1 %" in shown
+
+
+def test_the_bias_between_the_named_warmups_is_a_curve():
+    axes = plot.draw("bias", RECORDING, ADVICE).axes[0]
+    curve = next(line for line in axes.lines if len(line.get_xdata()) > 20 and line.get_linestyle() == "-")
+    lengths, biases = np.array(curve.get_data())
+    assert lengths[-1] >= 700
+    assert biases[lengths < 100].min() > 10
+    assert abs(biases[-1]) < 1
 
 
 def test_the_tolerance_band_is_the_one_that_was_asked_for():
@@ -321,3 +332,20 @@ def test_an_event_reason_that_ended_before_the_timeline_begins_has_no_lane():
     shown = words(plot.draw("timeline", recording, ADVICE))
     assert early.any()
     assert "HW thermal slowdown" not in shown
+
+
+def test_rows_that_are_means_are_called_so():
+    recording = staircase(starts=1)
+    recording = replace(recording, meta=replace(recording.meta, inferences_per_row=10))
+    shown = words(plot.draw("timeline", recording, ADVICE))
+    assert "1,360 means of 10 inferences" in shown
+    assert "a mean of 10" in shown
+
+
+def test_what_the_gpu_came_from_is_shown_where_the_process_start_is_not_known():
+    recording = staircase(starts=1)
+    meta = replace(recording.meta, starts=())
+    sampled = plot.draw("timeline", replace(recording, meta=meta), ADVICE)
+    alone = plot.draw("timeline", Recording(recording.samples[:0], recording.iterations, meta), ADVICE)
+    assert sampled.axes[0].get_xlim()[0] < -0.25
+    assert alone.axes[0].get_xlim()[0] > -0.1

@@ -105,8 +105,8 @@ def test_growing_keeps_what_was_written(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_marks_of_a_killed_worker_load_without_its_last_half_line(tmp_path: Path):
     write_meta(tmp_path, recording([]).meta)
-    (tmp_path / "start-0.jsonl").write_bytes(b'{"mark": "python", "t_ns": 5}\n{"mark": "conte')
-    assert [mark.name for mark in Recording.load(tmp_path).meta.starts[0].marks] == ["python"]
+    (tmp_path / "start-0.jsonl").write_bytes(b'{"mark": "interpreter", "t_ns": 5}\n{"mark": "conte')
+    assert [mark.name for mark in Recording.load(tmp_path).meta.starts[0].marks] == ["interpreter"]
 
 
 def test_a_measurement_cut_short_says_so_when_it_is_loaded(tmp_path: Path):

@@ -19,7 +19,8 @@ from gpuwarm.studies.run import Protocol, run
 
 STEPS = [
     "process_start",
-    "python",
+    "interpreter",
+    "gpuwarm",
     "cuda_import",
     "driver_init",
     "context",

@@ -16,7 +16,7 @@ from virtual import MS, Machine, S
 
 from gpuwarm.errors import EngineError, InputError
 from gpuwarm.measure import child
-from gpuwarm.measure.seam import EngineSpec, Loaded
+from gpuwarm.measure.seam import Loaded
 from gpuwarm.measure.simulated import (
     cold_start,
     counters_us,
@@ -28,7 +28,7 @@ from gpuwarm.measure.simulation.gpu import Gpu
 from gpuwarm.measure.simulation.load_log import BUSY, CLIENT, CONTEXT, LoadLog
 from gpuwarm.measure.simulation.physics import Held
 from gpuwarm.measure.simulation.profiles import PROFILES, SW_POWER_CAP, SW_THERMAL
-from gpuwarm.measure.start import PhaseSpec, StartSpec
+from gpuwarm.measure.spec import EngineSpec, PhaseSpec, StartSpec
 from gpuwarm.metadata import Phase
 from gpuwarm.recording import ITERATION, read_marks
 from gpuwarm.rows import ITERATION_FIELDS, SAMPLE_FIELDS, whole_rows
@@ -375,7 +375,7 @@ def test_a_long_run_leaves_a_short_log():
 
 HOLDER = """
 import sys, time
-from gpuwarm.measure.seam import EngineSpec
+from gpuwarm.measure.spec import EngineSpec
 from gpuwarm.measure.simulated import cold_start
 for _ in cold_start(EngineSpec(plan="tiny", simulate="h200", load_log=sys.argv[1])):
     pass
@@ -453,7 +453,8 @@ def test_real_workers_run_on_it(tmp_path: Path):
         spec = StartSpec(index, str(tmp_path), engine, (PhaseSpec(Phase("busy"), 0.3),))
         child.start("gpuwarm.measure.start:run", spec, stem=tmp_path / f"worker-{index}").wait(60)
         marks = read_marks(tmp_path / f"start-{index}.jsonl")
-        assert [mark.name for mark in marks] == ["python", *STEPS, "first_inference", "second_inference", "sm_clock"]
+        names = ["interpreter", "gpuwarm", *STEPS, "first_inference", "second_inference", "sm_clock"]
+        assert [mark.name for mark in marks] == names
         assert [mark.t_ns for mark in marks] == sorted(mark.t_ns for mark in marks)
         tables.append(np.frombuffer(whole_rows(tmp_path / f"start-{index}.rows", ITERATION_FIELDS), ITERATION))
     rows = tables[0]

@@ -1,8 +1,9 @@
 """A simulated GPU in virtual time: a clock that only moves when somebody sleeps, and what is done on it."""
 
-from gpuwarm.measure.seam import EngineSpec, Loaded
+from gpuwarm.measure.seam import Loaded
 from gpuwarm.measure.simulated import cold_start, past_reader
 from gpuwarm.measure.simulation.load_log import LoadLog
+from gpuwarm.measure.spec import EngineSpec
 from gpuwarm.rows import SAMPLE_FIELDS
 
 S, MS = 10**9, 10**6

@@ -10,9 +10,10 @@ from virtual import S, VirtualClock
 
 from gpuwarm.analysis.switches import DRIVER_FREE, DRIVER_HELD, PREDECESSOR
 from gpuwarm.measure import simulated
-from gpuwarm.measure.seam import ColdStart, EngineSpec, Loaded
+from gpuwarm.measure.seam import ColdStart, Loaded
 from gpuwarm.measure.simulation.load_log import CLIENT, CONTEXT, LoadLog
 from gpuwarm.measure.simulation.profiles import Profile
+from gpuwarm.measure.spec import EngineSpec
 from gpuwarm.metadata import Mark, Metadata, Phase, Start, Study
 from gpuwarm.recording import ITERATION, SAMPLE, Recording
 from gpuwarm.studies.explain import ARMS, Arm, order
@@ -55,7 +56,7 @@ class VirtualStudy:
         with self._held({"context": CONTEXT, "driver": CLIENT, None: None}[arm.beside]):
             marks = [Mark("process_start", self.clock())]
             self.clock.sleep(PYTHON_MS * (1 + self.noise.gauss(0, 0.04)) / 1e3)
-            marks.append(Mark("python", self.clock()))
+            marks.append(Mark("interpreter", self.clock()))
             self._infer(name, marks, environment)
         phases = (Phase("first"), Phase("busy"))
         self.starts.append(Start(arm=name, sampled=sampled, marks=tuple(marks), phases=phases))

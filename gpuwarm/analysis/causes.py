@@ -12,10 +12,12 @@ from gpuwarm.recording import Recording, Rows
 
 BEGIN = "process_start"
 END = "first_inference"
+OWN = "gpuwarm"  # ends what the worker imports for gpuwarm itself: no step of a user's own program
 COLD_PHASE = "first"  # name of the phase that holds a start's two cold inferences
 _NS_PER_MS = 1e6
 _STEP_NAMES = {
-    "python": "Python",
+    "interpreter": "Python",
+    "gpuwarm": "gpuwarm's own imports",
     "cuda_import": "import CUDA",
     "driver_init": "initialise driver",
     "context": "CUDA context",
@@ -39,7 +41,7 @@ class ColdPhase:
 
 @dataclass(frozen=True)
 class ColdStart:
-    """From process start to the first result."""
+    """From process start to the first result, gpuwarm's own imports left out."""
 
     phases: tuple[ColdPhase, ...]
     total_ms: float | None  # None: the steps were not recorded, only the first inferences
@@ -52,6 +54,7 @@ class ColdStart:
     second_gpu_ms: float | None = None
     total_interval_ms: tuple[float, float] | None = None
     first_start_ms: float | None = None  # total of the start that ran first: the only one with cold file caches
+    own_ms: float | None = None  # median of gpuwarm's own imports, which are in no other number here
 
 
 def cold_start(recording: Recording) -> ColdStart | None:
@@ -81,6 +84,7 @@ def cold_start(recording: Recording) -> ColdStart | None:
         second_gpu_ms=_median_ms(second, "gpu_ns"),
         total_interval_ms=_range(totals),
         first_start_ms=totals[0] if totals else None,
+        own_ms=median([own for own in map(_own_ms, together) if own is not None]),
     )
 
 
@@ -124,11 +128,22 @@ def _column(durations: Iterable[dict[str, float]], name: str) -> list[float]:
 
 
 def steps_ms(start: Start) -> dict[str, float]:
-    """Each mark's time since the one before, from the process's birth to the first result."""
+    """How long each step took, from the process's birth to the first result or as far as it came."""
+    steps = _all_steps_ms(start)
+    return {name: took_ms for name, took_ms in steps.items() if name != OWN}
+
+
+def _all_steps_ms(start: Start) -> dict[str, float]:
+    """Each mark's time since the one before."""
     marks = sorted(start.marks, key=lambda mark: mark.t_ns)
     names = [mark.name for mark in marks]
-    marks = marks[names.index(BEGIN) : names.index(END) + 1]
-    return {after.name: (after.t_ns - before.t_ns) / _NS_PER_MS for before, after in pairwise(marks)}
+    begin = names.index(BEGIN) if BEGIN in names else 0
+    end = names.index(END) + 1 if END in names else None
+    return {after.name: (after.t_ns - before.t_ns) / _NS_PER_MS for before, after in pairwise(marks[begin:end])}
+
+
+def _own_ms(start: Start) -> float | None:
+    return _all_steps_ms(start).get(OWN)
 
 
 def step_name(mark: str) -> str:
@@ -141,7 +156,7 @@ def first_result_ms(start: Start) -> float | None:
     times = {mark.name: mark.t_ns for mark in start.marks}
     if BEGIN not in times or END not in times or times[END] <= times[BEGIN]:
         return None
-    return (times[END] - times[BEGIN]) / _NS_PER_MS
+    return sum(steps_ms(start).values())
 
 
 def _totals_ms(starts: Iterable[Start]) -> list[float]:

@@ -15,7 +15,7 @@ from gpuwarm.recording import Recording, Rows
 FILE_DROPPED_PCT = 1.0  # of a file in memory at most, where it counts as dropped
 EARLY_ITERATIONS = 5  # right after the two cold ones: as slow as the GPU is before it is warm
 HEATED = ("sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown")  # reasons that come from outside
-BEFORE_DRIVER = ("python", "cuda_import")  # steps
+BEFORE_DRIVER = ("interpreter", "cuda_import")  # steps
 NOT_COMPARED = (FIRST, JIT_FORBIDDEN, PREDECESSOR)  # arms
 
 

@@ -7,6 +7,7 @@ import typer
 
 from gpuwarm.cli import app
 from gpuwarm.cli.answering import AsJson, Required, Tolerance, WarmupMs, give
+from gpuwarm.cli.files import LogColumns, LogGpu, OffsetMs, Smi
 
 
 @app.command()
@@ -22,14 +23,10 @@ def analyze(
     tolerance: Tolerance = 1.0,
     as_json: AsJson = False,
     required: Required = None,
-    smi: Annotated[Path | None, typer.Option(help="An nvidia-smi log written while trtexec ran, to join.")] = None,
-    offset_ms: Annotated[
-        float | None, typer.Option(metavar="MS", help="When inference began, after the first row of that log.")
-    ] = None,
-    gpu: Annotated[str | None, typer.Option(help="Of an nvidia-smi log: which GPU, by index, bus id or UUID.")] = None,
-    columns: Annotated[
-        str | None, typer.Option(metavar="FIELDS", help="Of an nvidia-smi log without header: its --query-gpu.")
-    ] = None,
+    smi: Smi = None,
+    offset_ms: OffsetMs = None,
+    gpu: LogGpu = None,
+    columns: LogColumns = None,
 ) -> None:
     """Say how long to warm up, and why, from what was measured."""
     from gpuwarm.analysis import advice

@@ -8,7 +8,7 @@ import typer
 
 from gpuwarm.cli import app
 from gpuwarm.cli.answering import Tolerance
-from gpuwarm.cli.files import Files, only_recording, write
+from gpuwarm.cli.files import Files, LogColumns, LogGpu, OffsetMs, Smi, only_recording, write
 
 
 class Format(str, Enum):
@@ -33,12 +33,16 @@ def export(
     ],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="File; left out: standard output.")] = None,
     tolerance: Tolerance = 1.0,
+    smi: Smi = None,
+    offset_ms: OffsetMs = None,
+    gpu: LogGpu = None,
+    columns: LogColumns = None,
 ) -> None:
     """Write a recording for other tools."""
     from gpuwarm.analysis import advice
     from gpuwarm.show.export import FORMATS
 
-    source, loaded = only_recording(files)
+    source, loaded = only_recording(files, smi=smi, offset_ms=offset_ms, gpu=gpu, columns=columns)
     pieces = FORMATS[form.value](loaded, advice.of(loaded, tolerance=tolerance / 100, source=source))
     if output is None:
         for piece in pieces:

@@ -19,8 +19,26 @@ Files = Annotated[
     ),
 ]
 
+# How trtexec's files are joined with an nvidia-smi log.
+Smi = Annotated[Path | None, typer.Option(help="An nvidia-smi log written while trtexec ran, to join.")]
+OffsetMs = Annotated[
+    float | None, typer.Option(metavar="MS", help="When inference began, after the first row of that log.")
+]
+LogGpu = Annotated[str | None, typer.Option("--gpu", help="Of an nvidia-smi log: which GPU, by index, bus id or UUID.")]
+LogColumns = Annotated[
+    str | None,
+    typer.Option("--columns", metavar="FIELDS", help="Of an nvidia-smi log without header: its --query-gpu."),
+]
 
-def only_recording(files: Sequence[Path]) -> tuple[str, "Recording"]:
+
+def only_recording(
+    files: Sequence[Path],
+    *,
+    smi: Path | None = None,
+    offset_ms: float | None = None,
+    gpu: str | None = None,
+    columns: str | None = None,
+) -> tuple[str, "Recording"]:
     """The one recording that some files tell, whatever made them, and what it is from.
 
     Raises:
@@ -29,7 +47,7 @@ def only_recording(files: Sequence[Path]) -> tuple[str, "Recording"]:
     """
     from gpuwarm.read.files import recordings
 
-    found = recordings(files)
+    found = recordings(files, smi=smi, offset_ms=offset_ms, gpu=gpu, columns=columns)
     if len(found) != 1:
         names = ", ".join(str(path) for path in files)
         raise InputError(f"{names}: {len(found)} runs, and one is shown at a time: name the files of one")

@@ -8,7 +8,7 @@ import typer
 
 from gpuwarm.cli import app
 from gpuwarm.cli.answering import Tolerance
-from gpuwarm.cli.files import Files, only_recording, write
+from gpuwarm.cli.files import Files, LogColumns, LogGpu, OffsetMs, Smi, only_recording, write
 
 
 class Kind(str, Enum):
@@ -39,6 +39,10 @@ def plot(
         int | None, typer.Option(min=1, help="Start shown by the timeline; left out: the longest to warm up.")
     ] = None,
     tolerance: Tolerance = 1.0,
+    smi: Smi = None,
+    offset_ms: OffsetMs = None,
+    gpu: LogGpu = None,
+    columns: LogColumns = None,
 ) -> None:
     """Draw latency beside GPU state, latency by state, cold starts, and the bias that a warm-up leaves."""
     from gpuwarm.analysis import advice
@@ -46,7 +50,7 @@ def plot(
     from gpuwarm.show import plot as figures
     from gpuwarm.show.plot.look import NothingToShowError
 
-    source, loaded = only_recording(files)
+    source, loaded = only_recording(files, smi=smi, offset_ms=offset_ms, gpu=gpu, columns=columns)
     answer = advice.of(loaded, tolerance=tolerance / 100, source=source)
     number = None if start is None else start - 1
     written = []

@@ -7,7 +7,7 @@ import typer
 
 from gpuwarm.cli import app
 from gpuwarm.cli.answering import Tolerance, WarmupMs
-from gpuwarm.cli.files import Files, only_recording, write
+from gpuwarm.cli.files import Files, LogColumns, LogGpu, OffsetMs, Smi, only_recording, write
 
 
 @app.command()
@@ -15,13 +15,17 @@ def report(
     files: Files,
     output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file.")] = Path("report.html"),
     tolerance: Tolerance = 1.0,
+    smi: Smi = None,
+    offset_ms: OffsetMs = None,
+    gpu: LogGpu = None,
+    columns: LogColumns = None,
     warmup_ms: WarmupMs = None,
 ) -> None:
     """Write one HTML file with the answer, what it rests on, the figures, and how it was measured."""
     from gpuwarm.analysis import advice
     from gpuwarm.show import html
 
-    source, loaded = only_recording(files)
+    source, loaded = only_recording(files, smi=smi, offset_ms=offset_ms, gpu=gpu, columns=columns)
     answer = advice.of(loaded, tolerance=tolerance / 100, warmup_ms=warmup_ms or (), source=source)
     write(output, [html.page(loaded, answer).encode()])
     typer.echo(output)

@@ -15,8 +15,8 @@ import msgspec
 
 from gpuwarm.errors import DeviceError, EngineError
 from gpuwarm.measure import cuda
-from gpuwarm.measure.engine import Session, refuse_old_driver, written
-from gpuwarm.measure.plan import sha256
+from gpuwarm.measure.engine import Session, written
+from gpuwarm.measure.plan import refuse_old_driver, sha256
 
 _DYNAMIC = -1
 _KEY_DIGITS = 16  # of a SHA-256: no two of one user's engines meet

@@ -2,28 +2,29 @@
 
 A child runs `module:function` on a JSON specification. It dies with its parent, however that dies; it does not see
 the terminal's Ctrl-C (its parent ends it); its failure, a death by signal included, becomes one sentence in the parent.
+The child's side is in `entry.py`.
 """
 
-import ctypes
-import faulthandler
 import os
 import signal
 import subprocess
 import sys
 import time
-import traceback
 from collections.abc import Mapping
-from importlib import import_module
 from pathlib import Path
-from typing import NoReturn, TypeVar
 
 import msgspec
 
+import gpuwarm
 from gpuwarm import errors
 from gpuwarm.errors import GpuwarmError
 
-Spec = TypeVar("Spec")
-_PR_SET_PDEATHSIG = 1
+# Without the working folder, which Python puts first: a user's own tensorrt.py or json.py may lie there.
+_ROOT = str(Path(gpuwarm.__file__).parent.parent)
+_ENTER = (
+    f"import sys; sys.path[:] = filter(None, sys.path); {_ROOT!r} in sys.path or sys.path.insert(0, {_ROOT!r}); "
+    "from gpuwarm.measure.entry import main; main()"
+)
 _LAST_MESSAGES_LINES = 3
 _END_GRACE_S = 5.0  # CUDA tears a context down in about 0.1 s; a child that needs longer hangs
 
@@ -93,7 +94,7 @@ def start(target: str, spec: object, *, stem: Path, environment: Mapping[str, st
     for outcome in (".result", ".error"):  # of an earlier child of that name
         stem.with_suffix(outcome).unlink(missing_ok=True)
     stem.with_suffix(".spec").write_bytes(msgspec.json.encode(spec))
-    command = [sys.executable, "-m", "gpuwarm.measure.child", target, str(stem), str(os.getpid())]
+    command = [sys.executable, "-c", _ENTER, target, str(stem), str(os.getpid())]
     with stem.with_suffix(".log").open("wb") as log:
         started_ns = time.monotonic_ns()
         process = subprocess.Popen(
@@ -105,34 +106,3 @@ def start(target: str, spec: object, *, stem: Path, environment: Mapping[str, st
             env={**os.environ, **(environment or {})},
         )
     return Child(process, started_ns, stem)
-
-
-def _die_with(parent_pid: int) -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent_pid:  # it died before the line above
-        os._exit(1)
-
-
-def main(target: str, stem: Path, parent_pid: int) -> NoReturn:
-    """The child's side: run the target, leave its result or its error beside the specification."""
-    _die_with(parent_pid)
-    # A file of its own: the log's last lines are what the library that crashed had to say.
-    faulthandler.enable(stem.with_suffix(".trace").open("w"))
-    module, function = target.split(":")
-    try:
-        result = getattr(import_module(module), function)(stem.with_suffix(".spec").read_bytes())
-        outcome, content = ".result", msgspec.json.encode(result)
-    except GpuwarmError as error:
-        outcome, content = ".error", msgspec.json.encode((type(error).__name__, str(error)))
-    except Exception as error:  # noqa: BLE001 -- the process boundary: the parent raises it
-        traceback.print_exc()
-        message = f"unexpected {type(error).__name__} in {target}: {error}; please report it with this message"
-        outcome, content = ".error", msgspec.json.encode(("GpuwarmError", message))
-    temporary = stem.with_suffix(".outcome")
-    temporary.write_bytes(content)
-    temporary.replace(stem.with_suffix(outcome))
-    sys.exit(0 if outcome == ".result" else 1)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))

@@ -10,9 +10,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from gpuwarm.errors import DeviceError, EngineError
 
@@ -91,8 +89,7 @@ next:
 \0"""
 
 
-@dataclass(frozen=True)
-class VisibleGpu:
+class VisibleGpu(NamedTuple):
     """A GPU as CUDA lists it under the present CUDA_VISIBLE_DEVICES."""
 
     ordinal: int
@@ -194,8 +191,7 @@ def visible_devices(_: bytes) -> list[VisibleGpu]:
     return [visible_gpu(driver, ordinal) for ordinal in range(count)]
 
 
-@dataclass(frozen=True)
-class Buffer:
+class Buffer(NamedTuple):
     """Page-locked memory of the host and its twin on the GPU."""
 
     host: int
@@ -252,10 +248,10 @@ class Context:
         self.call(self.driver.cuStreamSynchronize, self.stream)
 
 
-def fill(address: int, size: int, path: Path) -> None:
+def fill(address: int, size: int, path: str) -> None:
     """Read a file of exactly `size` bytes into memory of the host."""
     target = (ctypes.c_char * size).from_address(address)
-    with path.open("rb") as file:
+    with open(path, "rb") as file:
         if file.readinto(target) != size or file.read(1):
             raise EngineError(f"{path} does not hold the {size} bytes that its input takes: write the inputs again")
 

@@ -6,24 +6,29 @@ and `execute_async_v3`, which all since 8.6 have.
 """
 
 import ctypes
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from importlib import import_module
 from math import prod
-from pathlib import Path
-from typing import Any, Literal
-
-import msgspec
+from typing import TYPE_CHECKING, Any, Literal
 
 from gpuwarm.errors import DeviceError, EngineError
 from gpuwarm.measure import cuda
-from gpuwarm.measure.plan import installed_runtimes, name_of
-from gpuwarm.measure.seam import ColdStart, EngineSpec, InputFile, Loaded
-from gpuwarm.metadata import Tensor
+from gpuwarm.measure.seam import ColdStart, Loaded
+
+if TYPE_CHECKING:
+    from gpuwarm.measure.spec import EngineSpec, InputFile
 
 TensorRT = Any  # the module; its objects have no types
+
+NAMES = {
+    "tensorrt": "TensorRT",
+    "tensorrt_lean": "TensorRT's lean runtime",
+    "tensorrt_dispatch": "TensorRT's dispatch runtime",
+    "tensorrt_rtx": "TensorRT-RTX",
+}
 
 _DTYPES = {  # TensorRT's name -> numpy's (or ml_dtypes') and bits
     "FLOAT": ("float32", 32),
@@ -86,33 +91,7 @@ _CAUSES = (
 )
 
 
-@dataclass(frozen=True)
-class InspectSpec:
-    """Which engine to look at."""
-
-    plan: str
-    runtime: str  # module to import
-    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # of dynamic inputs; default: optimum
-    profile: int = 0
-    plugins: tuple[str, ...] = ()
-    allow_host_code: bool = False
-    verbose: bool = False
-
-
-@dataclass(frozen=True)
-class Inspection:
-    """What an engine takes and gives, and where that was asked."""
-
-    name: str  # as its builder named the network
-    inputs: tuple[Tensor, ...]  # shapes resolved
-    outputs: tuple[Tensor, ...]  # a dimension that depends on the data is -1
-    fixed: dict[str, tuple[int, ...]]  # inputs whose values are shapes: the profile's optimum, not for random data
-    profiles: int
-    gpu: cuda.VisibleGpu
-    versions: dict[str, str]
-
-
-def cold_start(spec: EngineSpec) -> ColdStart:
+def cold_start(spec: "EngineSpec") -> ColdStart:
     """Load an engine, each step as an application would do it; yields the step's name once it is done.
 
     Raises:
@@ -130,7 +109,7 @@ def cold_start(spec: EngineSpec) -> ColdStart:
     yield "tensorrt_import"
     session.start(spec.plugins, allow_host_code=spec.allow_host_code)
     yield "runtime"
-    session.load(Path(spec.plan))
+    session.load(spec.plan)
     yield "deserialise"
     session.prepare(context, spec.profile)
     yield "execution_context"
@@ -155,49 +134,6 @@ def cold_start(spec: EngineSpec) -> ColdStart:
     )
 
 
-def inspect(spec_json: bytes) -> Inspection:
-    """Child target: load an engine once and say what it takes.
-
-    Raises:
-        DeviceError: no driver, no GPU, no TensorRT, or a driver too old for it.
-        EngineError: the engine cannot be used, or not with these shapes.
-    """
-    spec = msgspec.json.decode(spec_json, type=InspectSpec)
-    driver = cuda.import_driver()
-    cuda_version = cuda.initialise(driver)
-    refuse_old_driver(spec.runtime, cuda_version)
-    context = cuda.Context(driver, "block")
-    session = Session(spec.runtime, verbose=spec.verbose)
-    session.start(spec.plugins, allow_host_code=spec.allow_host_code)
-    session.load(Path(spec.plan))
-    session.prepare(context, spec.profile)
-    shapes, fixed = session.resolve(spec.shapes, spec.profile)
-    return Inspection(
-        name=session.engine.name,
-        inputs=tuple(Tensor(name, shape, session.dtype(name)[0]) for name, shape in shapes.items()),
-        outputs=tuple(Tensor(name, session.shape(name), session.dtype(name)[0]) for name in session.names("OUTPUT")),
-        fixed=fixed,
-        profiles=session.engine.num_optimization_profiles,
-        gpu=cuda.visible_gpu(driver, 0),
-        versions={"cuda": cuda_version, "tensorrt": session.version, "runtime": spec.runtime},
-    )
-
-
-def refuse_old_driver(module: str, cuda_version: str) -> None:
-    """Say so before TensorRT crashes on a driver older than its own CUDA.
-
-    Raises:
-        DeviceError: it is older.
-    """
-    for installed in installed_runtimes():
-        needs = installed.cuda_major
-        if installed.module == module and needs is not None and int(cuda_version.split(".")[0]) < needs:
-            raise DeviceError(
-                f"{installed} was made for CUDA {needs} and this driver serves CUDA {cuda_version} at most: update the "
-                "driver, or install TensorRT for an older CUDA (pip install 'gpuwarm[cu12]')"
-            )
-
-
 class Session:
     """TensorRT in this process: its runtime, one engine and its tensors, and what it complained about."""
 
@@ -214,7 +150,7 @@ class Session:
                 f"{module} does not load ({error}): install its libraries too, not the bindings alone"
             ) from error
         self.version: str = self.trt.__version__
-        self.name = f"{name_of(module)} {self.version}"
+        self.name = f"{NAMES[module.removesuffix('_bindings')]} {self.version}"
         self.complaints: list[str] = []
         self.logger = self._logger(verbose=verbose)
         self.runtime: Any = None
@@ -265,21 +201,24 @@ class Session:
             if hasattr(library, "getCreators") or hasattr(library, "getPluginCreators"):
                 registry.load_library(path)
 
-    def load(self, path: Path) -> None:
+    def load(self, path: str) -> None:
         """Deserialise an engine.
 
         Raises:
             EngineError: TensorRT does not take it; says why.
         """
         try:
-            content = path.read_bytes()
+            with open(path, "rb") as file:
+                content = file.read()
         except OSError as error:
             raise EngineError(f"{path} cannot be read ({error.strerror}): look at its path and permissions") from error
         self.engine = self.runtime.deserialize_cuda_engine(content)
         if self.engine is None:
-            raise EngineError(f"{path.name} does not load in {self.name}: {self.why()}")
+            raise EngineError(f"{os.path.basename(path)} does not load in {self.name}: {self.why()}")
         if getattr(self.engine, "has_implicit_batch_dimension", False):  # 8.6 and 10 alone know the word
-            raise EngineError(f"{path.name} has an implicit batch dimension: build it again from an ONNX model")
+            raise EngineError(
+                f"{os.path.basename(path)} has an implicit batch dimension: build it again from an ONNX model"
+            )
 
     def prepare(self, context: cuda.Context, profile: int) -> None:
         """Create the execution context, in that optimisation profile.
@@ -373,7 +312,7 @@ class Session:
             raise EngineError(f"the engine does not take {written(shape)} for its input {name}: {self.why()}")
 
     def give_memory(
-        self, context: cuda.Context, inputs: Sequence[InputFile]
+        self, context: cuda.Context, inputs: "Sequence[InputFile]"
     ) -> tuple[tuple[cuda.Buffer, ...], tuple[cuda.Buffer, ...]]:
         """Give every tensor memory, and the inputs their values on the host.
 
@@ -388,10 +327,10 @@ class Session:
         for name in self.names("INPUT"):
             if name not in given:
                 raise EngineError(f"the engine's input {name} has no data: give it with --input {name}=FILE.npy")
-            shape = given[name].shape
+            shape = tuple(given[name].shape)
             self._set_shape(name, shape)
             host, buffers = self._give(context, name, self._memory_bytes(name, shape))
-            cuda.fill(host, self._bytes(name, shape), Path(given[name].path))
+            cuda.fill(host, self._bytes(name, shape), given[name].path)
             copy_in += buffers
         lacking = self.context.infer_shapes()
         if lacking:

@@ -5,11 +5,13 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
 import gpuwarm
 from gpuwarm.errors import DeviceError, EngineError
+from gpuwarm.measure.engine import NAMES
 
 BUNDLED_MODEL = Path(gpuwarm.__file__).parent / "data" / "tiny.onnx"
 
@@ -20,13 +22,6 @@ Version = tuple[int, ...]
 _HEADER_BYTES = 28
 _MAGIC: dict[bytes, Literal["tensorrt", "tensorrt_rtx"]] = {b"ftrt": "tensorrt", b"vtrt": "tensorrt_rtx"}
 _VERSION_AT = 24
-
-_NAMES: dict[str, str] = {
-    "tensorrt": "TensorRT",
-    "tensorrt_lean": "TensorRT's lean runtime",
-    "tensorrt_dispatch": "TensorRT's dispatch runtime",
-    "tensorrt_rtx": "TensorRT-RTX",
-}
 _CAN_BUILD = ("tensorrt", "tensorrt_rtx")
 # tensorrt, tensorrt_cu12, tensorrt_lean_cu13_bindings, ...: what it is, for which CUDA, and whether only the bindings.
 _DISTRIBUTION = re.compile(r"(tensorrt(?:_lean|_dispatch|_rtx)?)(?:_cu(\d+))?(_bindings)?")
@@ -67,7 +62,7 @@ class Runtime:
         return self.kind in _CAN_BUILD
 
     def __str__(self) -> str:
-        return f"{_NAMES[self.kind]} {self.version}"
+        return f"{NAMES[self.kind]} {self.version}"
 
 
 @dataclass(frozen=True)
@@ -77,11 +72,6 @@ class ModelFile:
     path: Path
     format: Literal["tensorrt", "tensorrt_rtx", "onnx"]
     built_by: str | None = None  # version; None: ONNX
-
-
-def name_of(module: str) -> str:
-    """What a TensorRT module is called."""
-    return _NAMES[module.removesuffix("_bindings")]
 
 
 def read_model(path: Path) -> ModelFile:
@@ -135,8 +125,6 @@ def installed_runtimes(path: list[str] | None = None) -> tuple[Runtime, ...]:
     Args:
         path: folders to look in; None: where Python looks.
     """
-    from importlib import metadata  # noqa: PLC0415 -- takes 20 ms, which a cold-start worker must not pay
-
     found: dict[str, Runtime] = {}
     for distribution in metadata.distributions() if path is None else metadata.distributions(path=path):
         name = distribution.metadata["Name"]
@@ -181,10 +169,25 @@ def choose_runtime(model: ModelFile, runtimes: Iterable[Runtime], *, allow_host_
         package = model.format.replace("_", "-")
         wanted = f"pip install '{package}=={'.'.join(model.built_by.split('.')[:3])}.*'"
         raise EngineError(
-            f"{model.path.name} was built by {_NAMES[model.format]} {model.built_by}, installed is {listed}: {wanted}, "
+            f"{model.path.name} was built by {NAMES[model.format]} {model.built_by}, installed is {listed}: {wanted}, "
             "or build the engine again with what is installed"
         )
     return min(fitting, key=lambda runtime: (_parts(runtime.version)[:3] != built_by[:3], not runtime.can_build))
+
+
+def refuse_old_driver(module: str, cuda_version: str) -> None:
+    """Say so before TensorRT crashes on a driver older than its own CUDA.
+
+    Raises:
+        DeviceError: it is older.
+    """
+    for installed in installed_runtimes():
+        needs = installed.cuda_major
+        if installed.module == module and needs is not None and int(cuda_version.split(".")[0]) < needs:
+            raise DeviceError(
+                f"{installed} was made for CUDA {needs} and this driver serves CUDA {cuda_version} at most: update the "
+                "driver, or install TensorRT for an older CUDA (pip install 'gpuwarm[cu12]')"
+            )
 
 
 def _may_load(model: ModelFile, built_by: Version, runtime: Runtime, *, allow_host_code: bool) -> bool:

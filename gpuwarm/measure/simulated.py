@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gpuwarm.errors import EngineError, InputError
 from gpuwarm.machine import MachineState
-from gpuwarm.measure.seam import ColdStart, EngineSpec, Loaded
+from gpuwarm.measure.seam import ColdStart, Loaded
 from gpuwarm.measure.simulation import sensors
 from gpuwarm.measure.simulation.clock import Clock, Sleep, sleep_precisely
 from gpuwarm.measure.simulation.engine import Engine
@@ -23,6 +24,9 @@ from gpuwarm.measure.simulation.gpu import Gpu
 from gpuwarm.measure.simulation.load_log import CLIENT, CONTEXT, Entry, LoadLog
 from gpuwarm.measure.simulation.profiles import PROFILES, ColdStep, Profile
 from gpuwarm.rows import SampleRow
+
+if TYPE_CHECKING:
+    from gpuwarm.measure.spec import EngineSpec
 
 
 def profile_named(name: str) -> Profile:
@@ -171,7 +175,7 @@ def machine_state(
 
 
 def cold_start(
-    spec: EngineSpec,
+    spec: "EngineSpec",
     *,
     clock: Clock = time.monotonic_ns,
     sleep: Sleep = sleep_precisely,

@@ -10,58 +10,37 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
-import msgspec
-
-from gpuwarm.measure.seam import ColdStart, EngineSpec, Infer, Loaded
-from gpuwarm.metadata import Phase
+from gpuwarm.measure import entry
+from gpuwarm.measure.seam import ColdStart, Infer, Loaded
 from gpuwarm.rows import ITERATION_FIELDS, RowWriter
 
-FIRST = Phase("first")  # phase 0 of every start: the two cold inferences
-
-
-@dataclass(frozen=True)
-class PhaseSpec:
-    """How long to infer and how densely."""
-
-    phase: Phase
-    duration_s: float
-    pause_s: float = 0.0  # idle before it begins
-    max_iterations: int | None = None
-
-
-@dataclass(frozen=True)
-class StartSpec:
-    """One start: its number, its engine and what to do after the two cold inferences."""
-
-    index: int
-    folder: str  # the measurement's NAME.part
-    engine: EngineSpec
-    phases: tuple[PhaseSpec, ...] = field(default_factory=tuple)
+if TYPE_CHECKING:
+    from gpuwarm.measure.spec import PhaseSpec, StartSpec
 
 
 class Worker:
     """Runs one StartSpec; clock and sleep are seams, so that a simulated one runs in virtual time."""
 
-    def __init__(self, spec: StartSpec, *, clock: Callable[[], int], sleep: Callable[[float], None]) -> None:
+    def __init__(self, spec: "StartSpec", *, clock: Callable[[], int], sleep: Callable[[float], None]) -> None:
         """Open the files of the start."""
         self.spec = spec
         self.stopping = False
         self._clock = clock
         self._sleep = sleep
-        stem = Path(spec.folder) / f"start-{spec.index}"
-        self._marks = os.open(stem.with_suffix(".jsonl"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        self._rows = RowWriter(stem.with_suffix(".rows"), ITERATION_FIELDS)
+        stem = f"{spec.folder}/start-{spec.index}"
+        self._marks = os.open(f"{stem}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        self._rows = RowWriter(f"{stem}.rows", ITERATION_FIELDS)
 
-    def mark(self, name: str) -> None:
-        """Leave a mark that survives SIGKILL."""
-        os.write(self._marks, json.dumps({"mark": name, "t_ns": self._clock()}).encode() + b"\n")
+    def mark(self, name: str, t_ns: int | None = None) -> None:
+        """Leave a mark that survives SIGKILL; of now, unless a time is given."""
+        os.write(self._marks, json.dumps({"mark": name, "t_ns": t_ns or self._clock()}).encode() + b"\n")
 
     def run(self, cold_start: ColdStart) -> dict[str, str]:
         """Do the whole start; returns the versions the engine found."""
-        self.mark("python")
+        self.mark("gpuwarm")
         loaded = self._load(cold_start)
         try:
             for name in ("first_inference", "second_inference"):
@@ -86,13 +65,13 @@ class Worker:
                 return loaded
             self.mark(name)
 
-    def _iterate(self, infer: Infer, number: int, phase: PhaseSpec) -> None:
+    def _iterate(self, infer: Infer, number: int, phase: "PhaseSpec") -> None:
         if phase.pause_s:
             self._sleep(phase.pause_s)
         clock, append, start = self._clock, self._rows.append, self.spec.index
         begin = due = clock()
         end = begin + round(phase.duration_s * 1e9)
-        left = phase.max_iterations or math.inf
+        left = math.inf if phase.max_iterations is None else phase.max_iterations
         interval_ns = None if phase.phase.interval_ms is None else round(phase.phase.interval_ms * 1e6)
         while left > 0 and not self.stopping and clock() < end:
             append((start, number, *infer()))
@@ -104,13 +83,15 @@ class Worker:
 
 def run(spec_json: bytes) -> dict[str, str]:
     """The worker process: one cold start; SIGTERM ends it after the iteration under way."""
-    spec = msgspec.json.decode(spec_json, type=StartSpec)
+    # Read by name and not as the dataclasses that it is: they and msgspec would double what a worker imports.
+    spec: StartSpec = json.loads(spec_json, object_hook=lambda fields: SimpleNamespace(**fields))
     worker = Worker(spec, clock=time.monotonic_ns, sleep=time.sleep)
 
     def stop(*_: object) -> None:
         worker.stopping = True
 
     signal.signal(signal.SIGTERM, stop)
+    worker.mark("interpreter", entry.BEGAN_NS)
     if spec.engine.simulate is None:
         from gpuwarm.measure.engine import cold_start
     else:

@@ -122,7 +122,7 @@ def _cold_start(advice: Advice) -> Iterator[_Family]:
     if cold is None:
         return
     yield _gauge("gpuwarm_starts", "", "Cold starts measured.", cold.starts)
-    told = "From process start to the first result, median over the starts."
+    told = "From process start to the first result without gpuwarm's own imports, median over the starts."
     yield _gauge("gpuwarm_cold_start_seconds", "seconds", told, _s(cold.total_ms))
     steps = [({"step": phase.name}, _s(phase.median_ms)) for phase in cold.phases]
     yield _Family("gpuwarm_cold_start_step_seconds", "gauge", "seconds", "Its steps, medians over the starts.", steps)

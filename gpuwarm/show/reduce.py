@@ -133,8 +133,7 @@ def spans(time_s: Floats, values: Floats, end_s: float) -> list[Span]:
     """Runs of one value, each lasting until the next sample after it; NaN makes a gap."""
     if not len(values):
         return []
-    changed = ~((values[1:] == values[:-1]) | (np.isnan(values[1:]) & np.isnan(values[:-1])))
-    first = np.concatenate([[0], np.flatnonzero(changed) + 1])
+    first = np.concatenate([[0], np.flatnonzero(values[1:] != values[:-1]) + 1])
     until = np.append(time_s[first[1:]], end_s)
     return [
         Span(float(time_s[index]), float(end), float(values[index]))

@@ -263,6 +263,8 @@ def _total(cold: ColdStart) -> str:
         text += f" ({low} to {high} over {count(cold.starts, 'start')})"
     if cold.unsampled_total_ms is not None:
         text += f"; {duration(cold.unsampled_total_ms)} with no NVML client of gpuwarm alive"
+    if cold.own_ms is not None:
+        text += f"; gpuwarm's own imports, {duration(cold.own_ms)} more, are left out"
     return text
 
 

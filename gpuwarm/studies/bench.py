@@ -15,8 +15,7 @@ import msgspec
 
 from gpuwarm.errors import DeviceError, EngineError, GpuwarmError, RecordingError
 from gpuwarm.measure import child
-from gpuwarm.measure.seam import EngineSpec
-from gpuwarm.measure.start import FIRST, PhaseSpec, StartSpec
+from gpuwarm.measure.spec import FIRST, EngineSpec, PhaseSpec, StartSpec
 from gpuwarm.metadata import Mark, Metadata, Rest, Start
 from gpuwarm.recording import Recording, read_marks, write_meta
 from gpuwarm.studies.device import Device

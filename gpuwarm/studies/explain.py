@@ -15,8 +15,7 @@ from gpuwarm.errors import DeviceError, EngineError, GpuwarmError
 from gpuwarm.machine import MachineState
 from gpuwarm.measure import child, page_cache
 from gpuwarm.measure.holder import Held, HoldSpec
-from gpuwarm.measure.seam import EngineSpec
-from gpuwarm.measure.start import PhaseSpec
+from gpuwarm.measure.spec import EngineSpec, PhaseSpec
 from gpuwarm.metadata import Metadata, Phase, Study
 from gpuwarm.recording import Recording
 from gpuwarm.studies.bench import Bench

@@ -12,8 +12,8 @@ import msgspec
 from gpuwarm.errors import EngineError, InputError
 from gpuwarm.measure import child, plan, simulated
 from gpuwarm.measure.build import BuildSpec, Built
-from gpuwarm.measure.engine import Inspection, InspectSpec
-from gpuwarm.measure.seam import EngineSpec, InputFile
+from gpuwarm.measure.inspection import Inspection, InspectSpec
+from gpuwarm.measure.spec import EngineSpec, InputFile
 from gpuwarm.metadata import Tensor, Workload
 from gpuwarm.studies import inputs
 from gpuwarm.studies.device import Device
@@ -152,7 +152,7 @@ class Preparation:
             verbose=self._model.verbose,
         )
         stem = folder / "inspect"
-        asked = child.start("gpuwarm.measure.engine:inspect", spec, stem=stem, environment=self._environment)
+        asked = child.start("gpuwarm.measure.inspection:inspect", spec, stem=stem, environment=self._environment)
         return msgspec.json.decode(asked.wait(), type=Inspection)
 
     @property

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpuwarm.errors import GpuwarmError
-from gpuwarm.measure.start import PhaseSpec
+from gpuwarm.measure.spec import PhaseSpec
 from gpuwarm.metadata import Metadata, Phase, Start
 from gpuwarm.recording import Recording
 from gpuwarm.studies.bench import Bench

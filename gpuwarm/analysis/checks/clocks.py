@@ -3,19 +3,28 @@
 from collections.abc import Iterator
 from itertools import groupby
 
-from gpuwarm.analysis.checks.load import at_rest, busy, clock_share, idle, ranges, user
+from gpuwarm.analysis.checks.load import (
+    LOW_SHARE,
+    WORKING_PSTATE,
+    at_rest,
+    at_work,
+    busy,
+    clock_share,
+    idle,
+    in_use,
+    ranges,
+    user,
+)
 from gpuwarm.analysis.checks.product import always_p0, product, reaches
 from gpuwarm.analysis.finding import Finding
 from gpuwarm.machine import GpuState, MachineState
 
 HELD_SHARE = 0.8  # of the maximum SM clock; above it an idle GPU's clock is held up
-LOW_SHARE = 0.5  # of the maximum SM clock; below it a busy GPU is slow whatever its model
 LIMITED_SHARE = 0.9  # of the maximum SM clock, which data-centre GPUs reach under load (A100, L40S, H100, H200 samples)
 MEMORY_LOW_SHARE = 0.9  # of the maximum memory clock; P2 takes 2 to 3 % off it
 ALIKE_RATIO = 1.5  # of SM clocks between GPUs of one model in the same state; boost bins and temperature make 1.1
 SAME_WORK_RATIO = 2.0  # of power; GPUs further apart do different work, and their clocks may differ
 CUDA_PSTATE = 2  # where CUDA holds GeForce
-WORKING_PSTATE = 3  # P0 to P3 are states of work, P5 and above of rest
 CLOCK_STEP_MHZ = 15.0  # NVIDIA's SM clocks come in steps of 15 MHz (7.5 on some)
 # What explains a low clock by itself; each has a finding of its own.
 _LIMITS = frozenset(
@@ -66,9 +75,9 @@ default, `nvidia-smi -ac MEMORY,SM` sets it; on newer drivers -lgc takes its pla
 Under load the memory clock should be at its maximum (P2 on GeForce: 2 to 3 % below). Many inference engines are bound
 by memory, and then this is the clock that counts.""",
     "clocks-differ": """\
-GPUs of one machine, in the same state and drawing similar power, run at clocks more than 1.5 times apart. At rest the
-fast ones may not have come down after a job (a GPU reset cures it) or are locked; at work the slow ones are nearer to
-their power or temperature limit, or compute something else.""",
+GPUs of one machine, in the same state and drawing similar power, run at clocks more than 1.5 times apart. Where nobody
+is seen to use them, the fast ones may not have come down after a job (a GPU reset cures it) or are locked; at work the
+slow ones are nearer to their power or temperature limit, or compute something else.""",
     "clocks-unknown": """\
 The source shows neither a P-state nor an SM clock, so whether the GPU is at rest, warm or held back is open. On
 Jetson nvidia-smi shows none of them at all; jetson_clocks and tegrastats do.""",
@@ -83,7 +92,7 @@ def check(machine: MachineState, gpu: GpuState) -> Iterator[Finding]:
         yield _at_rest(gpu)
     elif idle(gpu):
         yield from _held(machine, gpu)
-    elif busy(gpu):
+    elif at_work(gpu):
         yield from _at_work(gpu)
     if gpu.pstate == CUDA_PSTATE and product(gpu) == "geforce":
         yield Finding(
@@ -96,8 +105,9 @@ def check(machine: MachineState, gpu: GpuState) -> Iterator[Finding]:
 
 
 def check_alike(machine: MachineState) -> Iterator[Finding]:
-    """GPUs of one model in one state whose clocks differ."""
-    for (_, state), group in groupby(sorted(machine.gpus, key=_likeness), _likeness):
+    """GPUs of one model in one state whose clocks differ: all at work, or none used by anybody."""
+    comparable = [gpu for gpu in machine.gpus if at_work(gpu) or _left_alone(machine, gpu)]
+    for (_, state), group in groupby(sorted(comparable, key=_likeness), _likeness):
         alike = [(gpu.sm_clock_mhz, gpu.index or 0, gpu.power_w) for gpu in group if gpu.sm_clock_mhz]
         powers = [power_w for _, _, power_w in alike if power_w]
         if len(powers) < len(alike) or not powers or max(powers) >= SAME_WORK_RATIO * min(powers):
@@ -106,6 +116,12 @@ def check_alike(machine: MachineState) -> Iterator[Finding]:
         fast, slow = ([gpu for gpu in alike if (gpu[0] >= fast_mhz) is faster] for faster in (True, False))
         if fast and slow:
             yield _differ(fast, slow, state)
+
+
+def _left_alone(machine: MachineState, gpu: GpuState) -> bool:
+    """Whether it should have come to rest. Without persistence the very query wakes GPUs, one later than another."""
+    settled = idle(gpu) or gpu.utilization_pct is None
+    return settled and gpu.persistence_mode != "off" and not in_use(machine, gpu)
 
 
 def _differ(fast: list[Clocked], slow: list[Clocked], state: str) -> Finding:
@@ -186,6 +202,8 @@ def _held(machine: MachineState, gpu: GpuState) -> Iterator[Finding]:
 
 def _at_work(gpu: GpuState) -> Iterator[Finding]:
     yield from _sm_clock_at_work(gpu)
+    if gpu.pstate is not None and gpu.pstate > WORKING_PSTATE:
+        return  # the memory clock goes with the P-state
     if gpu.mem_clock_mhz and gpu.mem_clock_max_mhz and gpu.mem_clock_mhz < MEMORY_LOW_SHARE * gpu.mem_clock_max_mhz:
         yield Finding(
             "memory-clock-low",
@@ -248,8 +266,8 @@ def _held_by_application_clocks(gpu: GpuState) -> bool:
 
 
 def _likeness(gpu: GpuState) -> tuple[str, str]:
-    at_work = busy(gpu)
-    return gpu.name or "", "unknown" if at_work is None else "busy" if at_work else "idle" if idle(gpu) else "some"
+    works = busy(gpu)
+    return gpu.name or "", "unknown" if works is None else "busy" if works else "idle"
 
 
 def _indices(gpus: list[Clocked]) -> list[int]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from gpuwarm.analysis.checks.load import BUSY_PCT, at_work, clock_share
+from gpuwarm.analysis.checks.load import BUSY_PCT, LOW_SHARE, WORKING_PSTATE, at_work, clock_share
 from gpuwarm.analysis.checks.product import reference_power_w
 from gpuwarm.analysis.finding import Finding
 from gpuwarm.machine import GpuState, MachineState
@@ -20,7 +20,8 @@ ABOUT = {
 The GPU lowers its clocks to stay within its power limit. Under a heavy engine this is normal: the first tens of
 milliseconds run faster than what follows, so a short benchmark looks too good (6 to 17 % on an H200), and the plateau
 after it is the honest figure. The driver's "SW power cap" reason alone is not believed, because it is also set on idle
-GPUs at 15 % of their limit: it counts only near the limit, or where a busy GPU is below its maximum clock.""",
+GPUs at 15 % of their limit: it counts only near the limit, or where a busy GPU is below its maximum clock. Where a busy
+GPU is at less than half of its clock and far from its limit, something else asks it to save power: a warning.""",
     "power-limit-lowered": """\
 The power limit is below this model's default. Somebody set it (nvidia-smi -pl, a server's management controller) and
 every heavy engine will run at lower clocks than elsewhere. Where a source does not show the default, the reference
@@ -60,15 +61,8 @@ def check(_: MachineState, gpu: GpuState) -> Iterator[Finding]:
 
 def _power(gpu: GpuState, reasons: frozenset[str]) -> Iterator[Finding]:
     limit, default, drawn = gpu.power_limit_w, gpu.power_limit_default_w, gpu.power_w
-    if "sw_power_cap" in reasons and _is_capped(gpu):
-        yield Finding(
-            "power-cap",
-            "info",
-            "At its power limit: clocks are lowered to stay within it",
-            gpu.index,
-            evidence=f"{_watts(drawn)} of {_watts(limit)}; {_clock(gpu)}",
-            advice="Normal under a heavy engine. Measure past it: the first moments are faster than what stays.",
-        )
+    if "sw_power_cap" in reasons:
+        yield from _cap(gpu)
     usual = default or reference_power_w(gpu)
     if limit is not None and usual is not None and limit < LOWERED_SHARE * usual:
         yield Finding(
@@ -80,22 +74,49 @@ def _power(gpu: GpuState, reasons: frozenset[str]) -> Iterator[Finding]:
             command=f"sudo nvidia-smi -i {gpu.index} -pl {usual:.0f}",
         )
     full = gpu.utilization_pct is not None and gpu.utilization_pct >= FULL_PCT
-    if full and limit and drawn is not None and drawn <= IDLE_POWER_SHARE * limit:
+    if full and at_work(gpu) and limit and drawn is not None and drawn <= IDLE_POWER_SHARE * limit:
         yield Finding(
             "busy-at-idle-power",
             "warning",
             f"{gpu.utilization_pct:.0f} % utilisation at the power of an idle GPU",
             gpu.index,
-            evidence=f"{_watts(drawn)} of {_watts(limit)}; {_clock(gpu)}",
+            evidence=f"{_drawn(gpu)}; {_clock(gpu)}",
             advice="Something waits rather than computes, or hangs: see who.",
             command=f"nvidia-smi pmon -i {gpu.index} -c 5",
         )
 
 
-def _is_capped(gpu: GpuState) -> bool:
-    near = gpu.power_w is not None and gpu.power_limit_w and gpu.power_w >= NEAR_LIMIT_SHARE * gpu.power_limit_w
+def _cap(gpu: GpuState) -> Iterator[Finding]:
+    """The "power cap" reason where it is to be believed, and what stands behind it."""
     share = clock_share(gpu)
-    return bool(near) or bool(at_work(gpu) and share is not None and share < BELOW_TOP_SHARE)
+    if gpu.power_w is not None and gpu.power_limit_w and gpu.power_w >= NEAR_LIMIT_SHARE * gpu.power_limit_w:
+        yield Finding(
+            "power-cap",
+            "info",
+            "At its power limit: clocks are lowered to stay within it",
+            gpu.index,
+            evidence=f"{_drawn(gpu)}; {_clock(gpu)}",
+            advice="Normal under a heavy engine. Measure past it: the first moments are faster than what stays.",
+        )
+    elif at_work(gpu) and share is not None and share < LOW_SHARE:
+        yield Finding(
+            "power-cap",
+            "warning",
+            "Its clocks are held low to save power, and not by its own power limit",
+            gpu.index,
+            evidence=f"{_drawn(gpu)}; {_clock(gpu)}",
+            advice="A laptop does so on battery or in a quiet mode, a server when it is short of power. The limits:",
+            command=f"nvidia-smi -i {gpu.index} -q -d POWER,PERFORMANCE",
+        )
+    elif at_work(gpu) and share is not None and share < BELOW_TOP_SHARE:
+        yield Finding(
+            "power-cap",
+            "info",
+            "Clocks are lowered to save power",
+            gpu.index,
+            evidence=f"{_drawn(gpu)}; {_clock(gpu)}",
+            advice="Peaks may reach the limit where the average stays below it. Measure past the first moments.",
+        )
 
 
 def _temperature(gpu: GpuState, reasons: frozenset[str]) -> Iterator[Finding]:
@@ -156,7 +177,8 @@ def _supply(gpu: GpuState, reasons: frozenset[str]) -> Iterator[Finding]:
 
 
 def _link(gpu: GpuState) -> Iterator[Finding]:
-    slower = gpu.pcie_gen and gpu.pcie_gen_max and gpu.pcie_gen < gpu.pcie_gen_max
+    up = gpu.pstate is None or gpu.pstate <= WORKING_PSTATE  # below, the link's generation goes with the P-state
+    slower = up and gpu.pcie_gen and gpu.pcie_gen_max and gpu.pcie_gen < gpu.pcie_gen_max
     narrower = gpu.pcie_width and gpu.pcie_width_max and gpu.pcie_width < gpu.pcie_width_max
     if at_work(gpu) and (slower or narrower):
         yield Finding(
@@ -166,12 +188,13 @@ def _link(gpu: GpuState) -> Iterator[Finding]:
             gpu.index,
             evidence=f"{gpu.utilization_pct:.0f} % utilisation (busy from {BUSY_PCT:.0f} %)",
             advice="Copies to and from the GPU take longer. Look at slot, riser and BIOS set-up; errors on the link:",
-            command=f"nvidia-smi -i {gpu.index} -q -d PCIE",
+            command=f"nvidia-smi pci -i {gpu.index} -gErrCnt",
         )
 
 
-def _watts(value: float | None) -> str:
-    return "power not shown" if value is None else f"{value:.0f} W"
+def _drawn(gpu: GpuState) -> str:
+    drawn = "power not shown" if gpu.power_w is None else f"{gpu.power_w:.0f} W"
+    return f"{drawn}, limit not shown" if gpu.power_limit_w is None else f"{drawn} of {gpu.power_limit_w:.0f} W"
 
 
 def _clock(gpu: GpuState) -> str:

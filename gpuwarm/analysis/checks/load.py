@@ -7,6 +7,8 @@ from gpuwarm.machine import GpuProcess, GpuState, MachineState
 
 BUSY_PCT = 50.0  # of the time some kernel ran; a desktop stays well below, inference back to back well above
 IDLE_PCT = 5.0  # what a monitor or a blinking cursor causes
+LOW_SHARE = 0.5  # of the maximum SM clock; below it a busy GPU is slow whatever its model
+WORKING_PSTATE = 3  # P0 to P3 are states of work, P5 and above of rest
 RESTING_PSTATE = 8  # P8 and what lies below it: P10, P12, P15
 RESTING_CLOCK_SHARE = (
     0.5  # of the maximum; at rest data-centre GPUs show 0.06 to 0.45 of it, held by a context 0.8 or more
@@ -24,11 +26,16 @@ def idle(gpu: GpuState) -> bool:
     return gpu.utilization_pct is not None and gpu.utilization_pct < IDLE_PCT
 
 
+def drawing(gpu: GpuState) -> bool:
+    """Whether it is busy with a screen, as far as one can see. Then the driver takes what clocks the desktop needs."""
+    return bool(busy(gpu)) and bool(gpu.display_active) and all(process.kind != "C" for process in gpu.processes or ())
+
+
 def at_rest(gpu: GpuState) -> bool:
     """Whether it has let its clocks down for want of work."""
     resting_pstate = gpu.pstate is not None and gpu.pstate >= RESTING_PSTATE
     if busy(gpu):  # at such clocks a mere desktop takes most of the time
-        return resting_pstate and bool(gpu.display_active) and all(p.kind != "C" for p in gpu.processes or ())
+        return resting_pstate and drawing(gpu)
     if resting_pstate:
         return True
     says_idle = gpu.event_reasons is not None and "gpu_idle" in gpu.event_reasons
@@ -37,8 +44,13 @@ def at_rest(gpu: GpuState) -> bool:
 
 
 def at_work(gpu: GpuState) -> bool:
-    """Whether it is known to work, and not just to draw a desktop at resting clocks."""
-    return bool(busy(gpu)) and not at_rest(gpu)
+    """Whether it is known to work, and not just to draw."""
+    return bool(busy(gpu)) and not drawing(gpu)
+
+
+def in_use(machine: MachineState, gpu: GpuState) -> bool:
+    """Whether anybody is seen to hold it, computing or drawing."""
+    return bool(gpu.processes or gpu.display_active) or hidden_memory_mib(machine, gpu) is not None
 
 
 def clock_share(gpu: GpuState) -> float | None:

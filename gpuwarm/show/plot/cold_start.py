@@ -1,12 +1,10 @@
 """Where a cold start's time goes: its steps one below the other, each start a bar in every step."""
 
-from itertools import pairwise
-
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from gpuwarm.analysis.advice import Advice
-from gpuwarm.analysis.causes import ColdPhase, ColdStart, step_name
+from gpuwarm.analysis.causes import ColdPhase, ColdStart, step_name, steps_ms
 from gpuwarm.analysis.words import count, duration
 from gpuwarm.metadata import Start
 from gpuwarm.recording import Recording
@@ -54,7 +52,8 @@ def cold_start(recording: Recording, advice: Advice) -> Figure:
     axes.set_yticks(range(len(rows)), [step_name(name) for name in rows])
     axes.tick_params(axis="y", length=0)
     axes.set_xlim(left=0)
-    axes.set_xlabel("time since the process started (ms)")
+    left_out = f", without gpuwarm's own imports ({duration(cold.own_ms)})" if cold.own_ms is not None else ""
+    axes.set_xlabel(f"time since the process started (ms){left_out}")
     _write_numbers(axes, cold.phases)
     kinds = {label: handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
     if len(kinds) > 1:
@@ -72,14 +71,14 @@ def _subtitle(cold: ColdStart, advice: Advice) -> str:
 
 def _draw_start(axes: Axes, start: Start, rows: dict[str, int], *, lane: tuple[float, float]) -> None:
     """A bar in every step's row, in that row's lane that begins at and is as high as these shares of it."""
-    marks = sorted(start.marks, key=lambda mark: mark.t_ns)
     colour, label = (BLUE, "sampled") if start.sampled else (ORANGE, "no NVML client of ours alive")
     style: Style = {"facecolor": colour, "edgecolor": colour, "linewidth": 0.6}
-    for before, after in pairwise(marks):
-        if after.name in rows:
-            begin_ms, length_ms = (before.t_ns - marks[0].t_ns) * 1e-6, (after.t_ns - before.t_ns) * 1e-6
-            bottom = rows[after.name] - 0.4 + 0.8 * lane[0]
+    begin_ms = 0.0
+    for name, length_ms in steps_ms(start).items():
+        if name in rows:
+            bottom = rows[name] - 0.4 + 0.8 * lane[0]
             axes.broken_barh([(begin_ms, length_ms)], (bottom, 0.8 * 0.8 * lane[1]), label=label, **style)
+        begin_ms += length_ms
 
 
 def _write_numbers(axes: Axes, phases: tuple[ColdPhase, ...]) -> None:

@@ -8,7 +8,8 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from gpuwarm.analysis.advice import Advice
 from gpuwarm.analysis.stretch import Quantity
-from gpuwarm.recording import Floats, Rows
+from gpuwarm.analysis.words import count
+from gpuwarm.recording import Floats, Recording, Rows
 from gpuwarm.show.plot.look import VECTORS_MAX, VERMILLION, Style
 
 LOG_RATIO = 3.0  # latencies that span more get a logarithmic axis
@@ -26,20 +27,29 @@ class Latency:
     other: str  # the other clock, in a word
     other_values: Floats
     unit: str
+    one: str  # what a value is of
 
 
-def latency(rows: Rows, advice: Advice) -> Latency:
+def latency(recording: Recording, rows: Rows, advice: Advice) -> Latency:
     """The latencies of some iterations."""
+    each = recording.meta.inferences_per_row
+    one = "one inference" if each == 1 else f"a mean of {each}"
     quantity = advice.steady.quantity if advice.steady else _only_known(rows)
     other: Quantity = "gpu" if quantity == "host" else "host"
     values = rows[f"{quantity}_ns"]
     short = known(rows, f"{quantity}_ns") and np.nanmedian(values) < NS_PER_MS
     unit, scale = ("us", 1e-3) if short else ("ms", 1 / NS_PER_MS)
-    return Latency(WORDS[quantity], values * scale, SHORT_WORDS[other], rows[f"{other}_ns"] * scale, unit)
+    return Latency(WORDS[quantity], values * scale, SHORT_WORDS[other], rows[f"{other}_ns"] * scale, unit, one)
 
 
 def _only_known(rows: Rows) -> Quantity:
     return "gpu" if known(rows, "gpu_ns") and not known(rows, "host_ns") else "host"
+
+
+def counted(recording: Recording, rows: int) -> str:
+    """How many rows there are, and of what."""
+    each = recording.meta.inferences_per_row
+    return count(rows, "inference") if each == 1 else f"{count(rows, 'mean')} of {each} inferences"
 
 
 def known(rows: Rows, column: str) -> bool:

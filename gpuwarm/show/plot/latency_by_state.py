@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from gpuwarm.analysis.advice import Advice
-from gpuwarm.analysis.words import count, number
+from gpuwarm.analysis.words import number
 from gpuwarm.recording import Floats, Recording
 from gpuwarm.show import reduce
 from gpuwarm.show.plot import latency
@@ -60,12 +60,12 @@ def latency_by_state(recording: Recording, advice: Advice) -> Figure:
     """
     warm = _warm(recording)
     rows = recording.iterations[warm]
-    shown = latency.latency(rows, advice)
+    shown = latency.latency(recording, rows, advice)
     groups = _groups(recording, warm, shown.values)
     if not groups:
         raise NothingToShowError("no inference has a GPU state beside it, so latency cannot be shown against state")
     left_out = f"; the {(~warm).sum():,} cold ones left out" if not warm.all() else ""
-    subtitle = f"{shown.name} against GPU state: {count(len(rows), 'inference')}{left_out}"
+    subtitle = f"{shown.name} against GPU state: {latency.counted(recording, len(rows))}{left_out}"
     figure = headed(HEIGHT_IN, recording, advice, subtitle[0].upper() + subtitle[1:])
     figure.text(MARGIN_IN / WIDTH_IN, 0.12 / HEIGHT_IN, READ_ME, size=8, color=MUTED)
     bounds = _bounds([state for states in groups.values() for state in states])

@@ -12,7 +12,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from gpuwarm.analysis.advice import Advice
 from gpuwarm.analysis.stretch import stretches
-from gpuwarm.analysis.words import count, duration, number
+from gpuwarm.analysis.words import duration, number
 from gpuwarm.errors import InputError
 from gpuwarm.recording import Floats, Recording
 from gpuwarm.show import reduce
@@ -110,14 +110,16 @@ def timeline(recording: Recording, advice: Advice, *, start: int | None = None) 
             f"no inference of a start {number + 1}: choose one of {', '.join(str(n + 1) for n in numbers)}"
         )
     view = reduce.start_view(recording, number)
-    if not len(view.iterations) and not len(view.samples):
-        raise NothingToShowError("neither inferences nor samples were recorded, so there is no timeline: measure again")
     lines = _warmup_lines(recording, view, advice)
     windows = _windows(view, lines)
-    panels = _panels(view, advice, windows)
+    panels = _panels(recording, view, advice, windows)
+    if not panels:
+        raise NothingToShowError(
+            "neither inferences nor GPU state were recorded, so there is no timeline: measure again"
+        )
     top_in = HEADER_IN + (COLUMN_TITLE_IN if len(windows) > 1 else 0.0)
     height_in = top_in + sum(panel.height_in + ROW_GAP_IN for panel in panels) - ROW_GAP_IN + AXIS_IN
-    figure = headed(height_in, recording, advice, _subtitle(view, len(recording.meta.starts), advice))
+    figure = headed(height_in, recording, advice, _subtitle(recording, view, advice))
     bottoms_in = height_in - top_in + ROW_GAP_IN - np.cumsum([panel.height_in + ROW_GAP_IN for panel in panels])
     rows = [_row(figure, panel, windows, bottom_in=at) for panel, at in zip(panels, bottoms_in, strict=True)]
     for row in rows:
@@ -127,7 +129,7 @@ def timeline(recording: Recording, advice: Advice, *, start: int | None = None) 
                 label = line.label if row is rows[0] else None
                 axes.axvline(line.at_s, color=INK, linewidth=1.1, linestyle=line.style, zorder=4, label=label)
         legend(row)
-    _name_times(rows, windows)
+    _name_times(rows, windows, since="inference" if len(view.iterations) else "sample")
     return figure
 
 
@@ -137,12 +139,13 @@ def _deciding(advice: Advice, numbers: Sequence[int]) -> int:
     return longest if longest is not None and longest in numbers else numbers[0]
 
 
-def _subtitle(view: StartView, starts: int, advice: Advice) -> str:
-    which = ""
+def _subtitle(recording: Recording, view: StartView, advice: Advice) -> str:
+    which, starts = "", len(recording.meta.starts)
     if starts > 1:
         longest = " (the longest to warm up)" if view.number == advice.warmup.longest_start else ""
         which = f"start {view.number + 1} of {starts}{longest}, "
-    return f"Latency and GPU state: {which}{count(len(view.iterations), 'inference')}; behaviour: {advice.behaviour}"
+    counted = latency.counted(recording, len(view.iterations))
+    return f"Latency and GPU state: {which}{counted}; behaviour: {advice.behaviour}"
 
 
 def _warmup_lines(recording: Recording, view: StartView, advice: Advice) -> list[_Line]:
@@ -165,8 +168,11 @@ def _warmup_lines(recording: Recording, view: StartView, advice: Advice) -> list
 
 def _windows(view: StartView, lines: Sequence[_Line]) -> list[_Window]:
     """The whole start, and before it its beginning where the end of warm-up would be hard to see in the whole."""
-    end_s = float(view.iteration_s.max() if len(view.iterations) else view.sample_s[-1])
-    begin_s = view.process_start_s if view.process_start_s is not None else 0.0
+    seconds = view.iteration_s if len(view.iterations) else view.sample_s
+    end_s = float(seconds.max()) if len(seconds) else 0.0
+    begin_s = view.process_start_s
+    if begin_s is None:  # what the GPU came from, where that was sampled, is worth a tenth of the width
+        begin_s = min(0.0, max(-0.1 * end_s, *view.sample_s[:1])) if len(view.samples) else 0.0
     pad_s = 0.02 * (end_s - begin_s) or 1e-3
     whole = _Window(begin_s - pad_s, end_s + pad_s)
     if not lines:
@@ -208,42 +214,40 @@ def _draw_time(axes: Axes, view: StartView, windows: Sequence[_Window], window: 
     axes.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: f"{seconds * factor:.6g}"))
 
 
-def _name_times(rows: Sequence[Sequence[Axes]], windows: Sequence[_Window]) -> None:
+def _name_times(rows: Sequence[Sequence[Axes]], windows: Sequence[_Window], *, since: str) -> None:
     for row in rows[:-1]:
         for axes in row:
             axes.tick_params(labelbottom=False)
     for axes, window in zip(rows[-1], windows, strict=True):
-        axes.set_xlabel(f"time since the first inference began ({'ms' if window.in_ms() else 's'})")
+        axes.set_xlabel(f"time since the first {since} began ({'ms' if window.in_ms() else 's'})")
     if len(windows) > 1:
         for axes, title in zip(rows[0], ("the beginning", "the whole start (its beginning shaded)"), strict=True):
             axes.set_title(title)
 
 
-def _panels(view: StartView, advice: Advice, windows: Sequence[_Window]) -> list[_Panel]:
+def _panels(recording: Recording, view: StartView, advice: Advice, windows: Sequence[_Window]) -> list[_Panel]:
     """A row for everything that was recorded."""
+    samples = view.samples
     limit_w = advice.gpu.power_limit_w if advice.gpu else None
     lanes = _lanes(view, windows[-1])
-    rows = [
-        _Panel("SM clock\n(MHz)", 1.5, partial(_draw_sm_clock, view)),
-        _Panel("memory\nclock (MHz)", 0.75, partial(_draw_memory_clock, view)),
-        _Panel("power (W)", 1.1, partial(_draw_power, view, limit_w)),
-        _Panel("temp.\n(°C)", 0.75, partial(_draw_temperature, view)),
-        _Panel("", LANE_IN * len(lanes) + 0.06, partial(_draw_lanes, view, lanes)),
-    ]
-    samples = view.samples
-    recorded = [
-        known(view.iterations, "sm_clock_mhz") or known(samples, "sm_clock_mhz"),
-        known(samples, "mem_clock_mhz"),
-        known(samples, "power_mw") or known(samples, "power_average_mw"),
-        known(samples, "temperature_c"),
-        bool(lanes),
-    ]
-    shown = [row for row, there in zip(rows, recorded, strict=True) if there]
-    return [_latency_panel(view, advice, windows), *shown] if len(view.iterations) or not shown else shown
+    panels = []
+    if len(view.iterations):
+        panels.append(_latency_panel(recording, view, advice, windows))
+    if known(view.iterations, "sm_clock_mhz") or known(samples, "sm_clock_mhz"):
+        panels.append(_Panel("SM clock\n(MHz)", 1.5, partial(_draw_sm_clock, view)))
+    if known(samples, "mem_clock_mhz"):
+        panels.append(_Panel("memory\nclock (MHz)", 0.75, partial(_draw_memory_clock, view)))
+    if known(samples, "power_mw") or known(samples, "power_average_mw"):
+        panels.append(_Panel("power (W)", 1.1, partial(_draw_power, view, limit_w)))
+    if known(samples, "temperature_c"):
+        panels.append(_Panel("temp.\n(°C)", 0.75, partial(_draw_temperature, view)))
+    if lanes:
+        panels.append(_Panel("", LANE_IN * len(lanes) + 0.06, partial(_draw_lanes, view, lanes)))
+    return panels
 
 
-def _latency_panel(view: StartView, advice: Advice, windows: Sequence[_Window]) -> _Panel:
-    shown = latency.latency(view.iterations, advice)
+def _latency_panel(recording: Recording, view: StartView, advice: Advice, windows: Sequence[_Window]) -> _Panel:
+    shown = latency.latency(recording, view.iterations, advice)
     label = f"{shown.name.replace(' to ', ' to' + chr(10))} ({shown.unit})"
     return _Panel(label, 2.4, partial(_draw_latency, view, shown, _bounds(view, shown, windows)))
 
@@ -268,10 +272,10 @@ def _draw_latency(view: StartView, shown: Latency, bounds: Bounds, axes: Axes, w
     seconds, values = view.iteration_s[inside], shown.values[inside]
     if len(values) <= DOTS_MAX:
         style: Style = {"color": BLUE, "markersize": 2.4, "markeredgewidth": 0, "alpha": 0.6}
-        axes.plot(seconds, values, "o", rasterized=len(values) > VECTORS_MAX, label="one inference", **style)
+        axes.plot(seconds, values, "o", rasterized=len(values) > VECTORS_MAX, label=shown.one, **style)
     else:
         _density(axes, window, seconds, values, bounds)
-        axes.plot([], [], "s", color=BLUE, markersize=5, label="inferences (density)")
+        axes.plot([], [], "s", color=BLUE, markersize=5, label="all (density)")
     medians = reduce.bins(seconds, values, window.edges()[::MEDIAN_COLUMNS])
     if len(values) > 2 * len(medians.middle_s):
         axes.plot(medians.middle_s, medians.median, color=INK, linewidth=1.2, label="median")
