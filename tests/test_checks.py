@@ -262,6 +262,7 @@ def test_an_open_device_file_masks_persistence_on_its_own_gpu_alone():
             "vGPU guest",
             "nvidia-smi",
         ),
+        (GpuState(index=0, name="NVIDIA H100-1-10CME", persistence_mode="off"), "linux", "vGPU guest", "nvidia-smi"),
     ],
 )
 def test_persistence_is_not_applicable_where_it_is_no_setting(gpu: GpuState, platform: str, system: str, command: str):
@@ -736,6 +737,11 @@ def test_a_compile_cache_that_does_not_keep(change: dict[str, Any], identifier: 
 def test_a_cache_that_is_off_is_said_once():
     host = replace(HOST, environment={"CUDA_CACHE_DISABLE": "1"}, cuda_cache=replace(CACHE, writable=False))
     assert bad(live(H100, host=host)) == {"cuda-cache-disabled"}
+
+
+def test_a_cache_that_is_said_to_be_on_is_looked_at():
+    host = replace(HOST, environment={"CUDA_CACHE_DISABLE": "0"}, cuda_cache=replace(CACHE, writable=False))
+    assert bad(live(H100, host=host)) == {"cuda-cache-unwritable"}
 
 
 def test_a_cache_that_does_not_exist_yet_is_fine():

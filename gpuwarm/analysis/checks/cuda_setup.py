@@ -68,7 +68,7 @@ def check_machine(machine: MachineState) -> Iterator[Finding]:
     if host is None:
         return
     yield from _environment(host)
-    if host.cuda_cache is not None and "CUDA_CACHE_DISABLE" not in host.environment:
+    if host.cuda_cache is not None and host.environment.get("CUDA_CACHE_DISABLE") != "1":
         yield from _cache(host, host.cuda_cache)
     yield from _processor_and_memory(host)
 

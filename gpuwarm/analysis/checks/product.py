@@ -8,7 +8,7 @@ from gpuwarm.machine import GpuState, MachineState, Platform
 Product = Literal["datacentre", "geforce", "workstation", "jetson", "gb10", "vgpu", "unknown"]
 
 _KINDS: tuple[tuple[Product, "re.Pattern[str]"], ...] = (
-    ("vgpu", re.compile(r"-\d+[ABCQ]\d?$")),  # GRID P40-12Q, A100-4-20C: a share of a GPU, by memory and licence
+    ("vgpu", re.compile(r"-\d+[ABCQ](ME|\d)?$")),  # GRID P40-12Q, A100-1-5CME: a share of a GPU, by memory and licence
     ("gb10", re.compile(r"\bGB10\b")),
     ("jetson", re.compile(r"\b(Thor|Orin|Xavier|Tegra|Jetson)\b")),
     ("geforce", re.compile(r"\b(GeForce|TITAN)\b")),
