@@ -77,6 +77,7 @@ class GpuState:
     pcie_width_max: int | None = None
     compute_capability: str | None = None
     processes: tuple[GpuProcess, ...] | None = None
+    trouble: str | None = None  # what is said in place of its readings: "GPU is lost", ...; None: it answers
 
 
 @dataclass(frozen=True)

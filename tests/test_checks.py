@@ -663,7 +663,7 @@ def test_what_a_gpu_is_shared_with(change: dict[str, Any], identifier: str, seve
 
 
 def test_a_lost_gpu_is_one_error_and_not_three_unknowns():
-    machine = live(H100, GpuState(index=1), notes=("GPU 1 is lost",))
+    machine = live(H100, GpuState(index=1, trouble="GPU 1 is lost"))
     assert [(f.id, f.evidence) for f in checks.findings(machine) if f.gpu == 1] == [("gpu-lost", "GPU 1 is lost")]
     assert verdict(checks.findings(machine)) == "findings"
 

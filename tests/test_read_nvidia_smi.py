@@ -61,6 +61,18 @@ def test_a_mig_change_waits_for_a_reset_and_a_lost_gpu_is_unknown_not_zero():
     assert (failing.power_w, failing.power_limit_w, failing.temperature_c, failing.pstate) == (None, 165, None, 0)
     assert (lost.name, lost.persistence_mode, lost.power_w, lost.memory_used_mib) == (None, "unknown", None, None)
     assert any("power of GPU 1 read ERR!" in note for note in state.notes)
+    assert (mig.trouble, failing.trouble, lost.trouble) == (None, "ERR!", "ERR!")
+
+
+@pytest.mark.parametrize("answer", ["GPU is lost", "GPU requires reset", "Unknown Error"])
+def test_a_gpu_that_does_not_answer_is_in_trouble_in_every_output(answer: str):
+    csv = f"index, temperature.gpu, power.draw [W]\n0, 31, 28.00 W\n1, [{answer}], [{answer}]\n"
+    well, ill = nvidia_smi.machine_state(csv.encode(), "log.csv").gpus
+    assert (well.trouble, ill.trouble) == (None, answer)
+    log = (DATA / "q_two_gpus.txt").read_text()
+    second = log.rindex("\nGPU ")
+    broken = log[:second] + re.sub(r"(: )\S.*", rf"\1{answer}", log[second:])
+    assert [gpu.trouble for gpu in nvidia_smi.machine_state(broken.encode(), "q.txt").gpus] == [None, answer]
 
 
 def hard_wrapped(width: int) -> Callable[[str], str]:

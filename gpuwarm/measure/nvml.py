@@ -462,7 +462,7 @@ def _state_or_note(index: int) -> tuple[GpuState, str | None]:
     try:
         return Gpu(index).state(), None
     except DeviceError as error:
-        return GpuState(index=index), str(error)
+        return GpuState(index=index, trouble=str(error)), str(error)
 
 
 def _openable() -> list[Gpu]:

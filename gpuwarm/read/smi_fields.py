@@ -202,7 +202,20 @@ def gpu_fields(candidates: Callable[[Field], Iterable[str]]) -> dict[str, Any]:
             if value is not None:
                 values[name] = value
                 break
+    answers = (text for name in _VITAL for text in candidates(FIELDS[name]))
+    values["trouble"] = trouble(answers, values)
     return values
+
+
+_VITAL = ("temperature_c", "power_w", "sm_clock_mhz", "pstate")
+_TROUBLE = re.compile(r"\W*(GPU is lost|GPU requires reset|Unknown Error|ERR!)", re.IGNORECASE)
+
+
+def trouble(answers: Iterable[str], values: Mapping[str, object]) -> str | None:
+    """What a GPU says that cannot be read; None where it gives a reading that needs the GPU itself."""
+    if any(values.get(name) is not None for name in ("temperature_c", "power_w", "sm_clock_mhz")):
+        return None
+    return next((found[1] for answer in answers if (found := _TROUBLE.match(answer))), None)
 
 
 # How -q, -q -x and --query-gpu shorten the names of event reasons and of their counters.

@@ -356,6 +356,7 @@ def _state(table: _Table, source: str, notes: list[str]) -> MachineState:
 def _gpu(table: _Table, values: dict[str, Any]) -> GpuState:
     index = values.get("index")
     known = {name: value for name, value in values.items() if name not in {"memory_row", "failed"}}
+    known["trouble"] = smi_fields.trouble(["ERR!"] if "power" in values.get("failed", ()) else [], values)
     if table.processes is not None and (table.processes or table.processes_ended):
         known["processes"] = tuple(process for gpu, process in table.processes if gpu == index)
     if table.mig_devices is not None:

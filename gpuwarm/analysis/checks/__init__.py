@@ -22,7 +22,7 @@ def findings(state: MachineState) -> tuple[Finding, ...]:
     machine = replace(state, gpus=tuple(_numbered(state.gpus)))
     found = [finding for check in _OF_A_MACHINE for finding in check(machine)]
     for gpu in machine.gpus:
-        lost = tuple(sharing.check_lost(machine, gpu))
+        lost = tuple(sharing.check_lost(gpu))
         found += lost or [finding for check in _OF_A_GPU for finding in check(machine, gpu)]
     return tuple(sorted(found, key=lambda finding: SEVERITIES.index(finding.severity)))
 

@@ -8,7 +8,8 @@ from gpuwarm.machine import GpuState, MachineState
 
 ABOUT = {
     "gpu-lost": """\
-The driver lists the GPU but cannot talk to it: it fell off the bus, or waits for a reset after an error. `sudo dmesg`
+The driver lists the GPU but cannot talk to it: it fell off the bus, or waits for a reset after an error. nvidia-smi
+then shows "GPU is lost", "GPU requires reset" or ERR! in place of temperature, power and clocks. `sudo dmesg`
 shows the Xid message that says why. Reset it, or reboot.""",
     "other-processes": """\
 Other processes compute on this GPU. While they work, every latency measured here contains theirs, and "warm" has no
@@ -33,16 +34,16 @@ Only one process at a time may use CUDA on this GPU. A second start that begins 
 }
 
 
-def check_lost(machine: MachineState, gpu: GpuState) -> Iterator[Finding]:
-    """A GPU that was there to be read live but did not even give its name."""
-    if machine.host is not None and gpu.name is None:
+def check_lost(gpu: GpuState) -> Iterator[Finding]:
+    """A GPU that is there and does not answer."""
+    if gpu.trouble is not None:
         yield Finding(
             "gpu-lost",
             "error",
             "The driver cannot talk to this GPU",
             gpu.index,
-            evidence="; ".join(machine.notes) or None,
-            advice="Why, as Xid messages:",
+            evidence=gpu.trouble,
+            advice="Reset it (sudo nvidia-smi --gpu-reset -i GPU), or reboot. Why, as Xid messages:",
             command="sudo dmesg | grep -i xid",
         )
 
