@@ -66,3 +66,27 @@ def test_without_a_steady_state_there_is_no_number() -> None:
 
 def test_a_few_iterations_are_too_short() -> None:
     assert steady.judge(recording(np.full(8, 1.0))).behaviour == "too_short"
+
+
+def host_around_gpu(*, driven: bool) -> Recording:
+    """Two seconds of a GPU-side 1 ms around which the host wanders by 8 %; `driven`: the GPU waits for its launches."""
+    random = np.random.default_rng(3)
+    n = 2000
+    wander = 1 + 0.04 * np.repeat(random.choice([-1.0, 1.0], 20), n // 20)
+    enqueue_ns = 0.5e6 * wander * random.normal(1, 0.01, n)
+    gpu_ns = (2 * enqueue_ns if driven else np.full(n, 1e6)) * random.normal(1, 0.002, n)
+    rows = np.zeros(n, ITERATION)
+    rows["enqueue_ns"], rows["gpu_ns"], rows["host_ns"] = enqueue_ns, gpu_ns, gpu_ns + 2 * enqueue_ns
+    rows["t_ns"] = np.concatenate([[0], np.cumsum(rows["host_ns"])[:-1]]).astype(np.int64)
+    return Recording(np.zeros(0, SAMPLE), rows, Metadata())
+
+
+def test_a_gpu_that_is_steady_under_a_restless_host_is_judged_by_its_own_time():
+    judged = steady.judge(host_around_gpu(driven=False))
+    assert judged.behaviour == "flat"
+    assert "host_unsteady" in judged.also
+    assert judged.steady.quantity == "gpu"
+
+
+def test_a_gpu_that_waits_for_launches_has_no_time_of_its_own():
+    assert steady.judge(host_around_gpu(driven=True)).behaviour == "no_steady_state"
