@@ -19,6 +19,7 @@ COMMANDS: tuple[str, ...] = (
     "plot",
     "report",
     "export",
+    "compare",
     "fleet",
 )  # modules of this folder, each registers its command; the order is that of --help
 app = typer.Typer(

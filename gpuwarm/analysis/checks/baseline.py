@@ -11,7 +11,7 @@ SAME_CLOCK_SHARE = 0.03  # two busy GPUs within this of each other's SM clock ru
 CLOCK_SHARE = 0.1  # SM clocks further apart than this in the same state are a difference
 POWER_SHARE = 0.1  # less power than this below the other's at the same clock: the supply is short, or less is done
 
-_GPU_FIELDS = {
+GPU_FIELDS = {
     "name": "GPU model",
     "persistence_mode": "persistence mode",
     "power_limit_w": "power limit (W)",
@@ -26,7 +26,7 @@ _GPU_FIELDS = {
     "driver_model": "driver model",
     "display_active": "display",
 }
-_HOST_FIELDS = {
+HOST_FIELDS = {
     "distribution": "distribution",
     "kernel": "kernel",
     "container": "container",
@@ -52,13 +52,13 @@ def differences(good: Report, machine: MachineState) -> Iterator[Finding]:
         yield from _of_hosts(good.host, machine.host)
     for place, (theirs, ours) in enumerate(zip(good.gpus, machine.gpus, strict=False)):
         index = place if ours.index is None else ours.index
-        for field, words in _GPU_FIELDS.items():
+        for field, words in GPU_FIELDS.items():
             yield from _differs(words, getattr(theirs, field), getattr(ours, field), gpu=index)
         yield from _in_the_same_state(theirs, ours, index)
 
 
 def _of_hosts(good: HostState, host: HostState) -> Iterator[Finding]:
-    for field, words in _HOST_FIELDS.items():
+    for field, words in HOST_FIELDS.items():
         theirs, ours = getattr(good, field), getattr(host, field)
         if isinstance(theirs, Mapping) and isinstance(ours, Mapping):
             for name in sorted({*theirs, *ours}):
