@@ -182,6 +182,19 @@ def test_a_paste_on_stdin_is_checked():
     assert "clocks" in answer["not_judged"]
 
 
+def test_the_json_of_another_machine_is_judged_as_that_machine(standin_nvml: Standin, tmp_path: Path):
+    written = tmp_path / "node7.json"
+    written.write_text(gpuwarm("check", "--json", environment=standin_nvml(f"0 {IDLE} compute_mode=2")).stdout)
+    again = here("check", written, "--json")
+    first, second = json.loads(written.read_text()), json.loads(again.stdout)
+    assert (again.exit_code, second.pop("source"), first.pop("source")) == (EXIT_FINDINGS, str(written), "live")
+    assert second == first
+    written.write_text(written.read_text()[:400])
+    cut = here("check", written)
+    assert isinstance(cut.exception, InputError)
+    assert "node7.json is not a check report" in str(cut.exception)
+
+
 def test_one_gpu_of_a_file_can_be_asked_for(tmp_path: Path):
     (tmp_path / "paste.txt").write_text(SEED)
     assert here("check", tmp_path / "paste.txt", "--gpu", "00000000:01:00.0").exit_code == 0

@@ -48,7 +48,8 @@ def _explain(identifiers: str | None) -> None:
 @app.command()
 def check(
     source: Annotated[
-        str | None, typer.Argument(metavar="[FILE|-]", help="What nvidia-smi printed; left out: this machine.")
+        str | None,
+        typer.Argument(metavar="FILE|-", help="What nvidia-smi or check --json printed; left out: this machine."),
     ] = None,
     *,
     gpu: Annotated[str | None, typer.Option(help="Index, UUID or PCI bus id, as nvidia-smi prints them.")] = None,
@@ -69,7 +70,7 @@ def check(
         typer.Option(metavar="ID", callback=_explain, is_eager=True, help="Explain a finding, and do nothing else."),
     ] = None,
 ) -> None:
-    """Say whether a machine is set up right: this one, or the one that nvidia-smi output comes from."""
+    """Say whether a machine is set up right: this one, or the one that nvidia-smi's output comes from."""
     from gpuwarm.analysis import checks
     from gpuwarm.analysis.checks import baseline as compare
     from gpuwarm.analysis.checks import report
@@ -92,13 +93,17 @@ def check(
 def _machine(source: str | None, *, gpu: str | None, measure: bool, wait: bool) -> "MachineState":
     if source is None:
         return _live(gpu, measure=measure, wait=wait)
-    from gpuwarm.analysis.checks import narrowed
+    from gpuwarm.analysis.checks import narrowed, report
     from gpuwarm.read import nvidia_smi
 
     if measure or wait:
         raise typer.BadParameter("--measure and --wait are for this machine, not for a file")
     data = sys.stdin.buffer.read() if source == "-" else _bytes(Path(source))
-    state = nvidia_smi.machine_state(data, "stdin" if source == "-" else source)
+    name = "stdin" if source == "-" else source
+    if report.recognise(data):
+        state = report.machine(report.decode(data, name), name)
+    else:
+        state = nvidia_smi.machine_state(data, name)
     return state if gpu is None else narrowed(state, gpu)
 
 

@@ -14,7 +14,7 @@ _BOMS = (
     (b"\xfe\xff", "utf-16-be"),
 )
 _MAGIC = (
-    (b"PK\x03\x04", "a zip archive (a gpuwarm recording is one, under the name NAME.npz)"),
+    (b"PK\x03\x04", "a zip archive (a gpuwarm recording NAME.npz is one: `gpuwarm analyze` takes it)"),
     (b"\x1f\x8b", "a gzip archive: unpack it first"),
     (b"\x28\xb5\x2f\xfd", "a zstd archive: unpack it first"),
     (b"BZh", "a bzip2 archive: unpack it first"),

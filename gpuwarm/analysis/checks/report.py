@@ -1,5 +1,6 @@
 """A checked machine as the contract `gpuwarm.check/1`: what `check --json` prints and `fleet merge` reads."""
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -87,6 +88,26 @@ def decode(data: bytes, source: str) -> Report:
     if checked.schema != SCHEMA:
         raise InputError(f"{source} has schema {checked.schema}, not {SCHEMA}: {remedy} of this version of gpuwarm")
     return checked
+
+
+def recognise(data: bytes) -> bool:
+    """Whether it is meant to be such a report, readable or not."""
+    return re.match(rb'\s*{\s*"schema":\s*"gpuwarm\.check/', data) is not None
+
+
+def machine(checked: Report, source: str) -> MachineState:
+    """The machine a report is about, to be judged anew."""
+    return MachineState(
+        source=source,
+        platform=checked.platform,
+        driver_version=checked.driver_version,
+        cuda_version=checked.cuda_version,
+        nvml_version=checked.nvml_version,
+        nvidia_smi_version=checked.nvidia_smi_version,
+        gpus=checked.gpus,
+        host=checked.host,
+        notes=checked.notes,
+    )
 
 
 def _not_judged(machine: MachineState) -> tuple[str, ...]:
