@@ -32,6 +32,10 @@ def here(*arguments: object) -> Result:
     return CliRunner().invoke(cli.app, [str(argument) for argument in arguments])
 
 
+def unboxed(text: str) -> str:
+    return " ".join(text.replace("│", " ").split())
+
+
 def test_without_a_driver_it_is_one_sentence_and_exit_code_5(standin_nvml: Standin):
     done = gpuwarm("check", environment=standin_nvml("error nvmlInitWithFlags 9"))
     assert (done.returncode, done.stdout) == (5, "")
@@ -118,7 +122,8 @@ def test_a_finding_is_explained():
 def test_a_finding_that_does_not_exist_is_a_mistake_of_usage(option: str):
     done = here("check", option, "persistence-of")
     assert done.exit_code == 2
-    assert "persistence-of" in done.stderr
+    assert "did you mean persistence-off?" in unboxed(done.stderr)
+    assert "there are application-clocks, at-rest" in unboxed(here("check", option, "nonsense").stderr)
 
 
 def test_measuring_what_cannot_be_opened_is_said_and_no_failure(standin_nvml: Standin):

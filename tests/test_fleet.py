@@ -4,15 +4,17 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from gpuwarm import cli
-from gpuwarm.analysis import checks
+from gpuwarm.analysis import checks, fleet
 from gpuwarm.analysis.checks import report
 from gpuwarm.cli.check import EXIT_FINDINGS
 from gpuwarm.cli.fleet import EXIT_UNREADABLE
 from gpuwarm.errors import InputError
 from gpuwarm.machine import GpuState, HostState
+from gpuwarm.show import machine
 from tests.test_checks import AT_WORK, GEFORCE, H100, HOST, live
 
 
@@ -56,7 +58,7 @@ def test_a_fleets_text_names_the_odd_ones(tmp_path: Path):
     text = here("fleet", "merge", tmp_path).stdout
     assert text.startswith("10 machines, 2 kinds of findings")
     assert "good0, good1, good2, good3, good4, good5 and 3 more" in " ".join(text.split())
-    assert "power limit (W) is 350 on 90% of the machines, but 250 on node-x" in " ".join(text.split())
+    assert "power limit (W): 350 for 90% of the machines, but 250 for node-x" in " ".join(text.split())
 
 
 def test_models_are_compared_with_their_own_kind(tmp_path: Path):
@@ -80,14 +82,49 @@ def test_a_broken_file_does_not_hide_the_others_and_is_exit_code_1(tmp_path: Pat
     (tmp_path / "a.json").write_bytes(checked("a", H100))
     (tmp_path / "b.json").write_bytes(checked("b", H100)[:500])
     done = here("fleet", "merge", "--json", tmp_path)
-    assert (done.exit_code, json.loads(done.stdout)["machines"]) == (EXIT_UNREADABLE, 1)
+    answer = json.loads(done.stdout)
+    assert (done.exit_code, answer["machines"]) == (EXIT_UNREADABLE, 1)
+    assert (answer["verdict"], answer["unreadable"]) == ("unknown", [str(tmp_path / "b.json")])
     assert "b.json is not a check report" in done.stderr
+    text = " ".join(here("fleet", "merge", tmp_path).stdout.split())
+    assert "Could not be used, so that nothing is known of their machines" in text
+
+
+def test_a_machine_whose_check_printed_nothing_is_one_of_which_nothing_is_known(tmp_path: Path):
+    (tmp_path / "a.json").write_text("")  # as where there is no driver
+    done = here("fleet", "merge", "--json", tmp_path)
+    assert (done.exit_code, json.loads(done.stdout)["verdict"]) == (EXIT_UNREADABLE, "unknown")
+    assert "a.json is empty" in done.stderr
+
+
+def test_the_latest_report_of_a_machine_counts(tmp_path: Path):
+    (tmp_path / "2025-11-29.json").write_bytes(checked("a", replace(H100, persistence_mode="off")))
+    (tmp_path / "2025-11-30.json").write_bytes(checked("a", H100))
+    (tmp_path / "another.json").write_bytes(checked("a", replace(H100, uuid="GPU-2")))  # a default host name
+    answer = json.loads(here("fleet", "merge", "--json", tmp_path).stdout)
+    assert (answer["machines"], answer["verdict"]) == (2, "ok")
+    assert answer["superseded"] == [str(tmp_path / "2025-11-29.json")]
+    text = " ".join(here("fleet", "merge", tmp_path).stdout.split())
+    assert "Not counted, because a later file is of the same machine" in text
+
+
+def test_one_odd_machine_of_many_leaves_less_than_all():
+    reports = {f"{i}": report.decode(checked(f"n{i}", replace(H100, uuid=f"GPU-{i}")), "") for i in range(400)}
+    odd = replace(H100, persistence_mode="off", uuid="GPU-x")
+    merged = fleet.merge({**reports, "x": report.decode(checked("x", odd), "")})
+    console = Console(width=80)
+    with console.capture() as printed:
+        console.print(machine.fleet(merged))
+    assert "persistence: on for over 99% of the machines, but off for x" in " ".join(printed.get().split())
 
 
 def test_a_folder_that_is_not_there_is_a_sentence(tmp_path: Path):
     done = here("fleet", "merge", tmp_path / "none")
     assert isinstance(done.exception, InputError)
     assert "there is no " in str(done.exception)
+    nothing = here("fleet", "merge", tmp_path)
+    assert isinstance(nothing.exception, InputError)
+    assert "there is no .json file in" in str(nothing.exception)
 
 
 def test_a_machine_without_a_name_is_called_by_its_file(tmp_path: Path):

@@ -1,7 +1,7 @@
 """Many checked machines as one table: which have the same findings, and which differ from their like."""
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 
 from gpuwarm.analysis.checks.load import at_rest, idle
@@ -52,11 +52,20 @@ class Fleet:
     verdict: Verdict
     groups: tuple[Group, ...]  # the largest last: what is odd comes first
     odd: tuple[Odd, ...]
+    unreadable: tuple[str, ...] = ()  # reports that could not be used
+    superseded: tuple[str, ...] = ()  # reports of a machine that a later one is of
 
 
-def merge(reports: Mapping[str, Report], *, ignore: Collection[str] = ()) -> Fleet:
-    """All machines together, called by their own names, or by the reports' where those are not known."""
-    members = [((machine.host and machine.host.hostname) or name, machine) for name, machine in reports.items()]
+def merge(reports: Mapping[str, Report], *, ignore: Collection[str] = (), unreadable: Collection[str] = ()) -> Fleet:
+    """All machines together, called by their own names, or by the reports' where those are not known.
+
+    Args:
+        reports: by name; of several of one machine the last counts.
+        ignore: ids of findings to leave out.
+        unreadable: names of reports that could not be used: of those machines nothing is known.
+    """
+    latest = {_identity(name, machine): name for name, machine in reports.items()}
+    members = [(_called(name, reports[name]), reports[name]) for name in latest.values()]
     kept = [[finding for finding in machine.findings if finding.id not in ignore] for _, machine in members]
     grouped: dict[tuple[tuple[str, Severity], ...], list[int]] = defaultdict(list)
     for number, findings in enumerate(kept):
@@ -70,13 +79,26 @@ def merge(reports: Mapping[str, Report], *, ignore: Collection[str] = ()) -> Fle
         )
         for signature, numbers in grouped.items()
     ]
+    overall = verdict([finding for findings in kept for finding in findings])
     return Fleet(
         schema=SCHEMA,
         machines=len(members),
-        verdict=verdict([finding for findings in kept for finding in findings]),
+        verdict="unknown" if overall == "ok" and (unreadable or not members) else overall,
         groups=tuple(sorted(groups, key=lambda group: (len(group.machines), group.machines))),
         odd=tuple(_odd_ones(members)),
+        unreadable=tuple(unreadable),
+        superseded=tuple(sorted(reports.keys() - latest.values())),
     )
+
+
+def _called(name: str, machine: Report) -> str:
+    return (machine.host and machine.host.hostname) or name
+
+
+def _identity(name: str, machine: Report) -> Hashable:
+    """Equal for reports of one machine: the same host name, which may be a default one, with the same GPUs."""
+    uuids = frozenset(gpu.uuid for gpu in machine.gpus if gpu.uuid)
+    return (_called(name, machine), uuids) if uuids else name
 
 
 def _signature(findings: Iterable[Finding]) -> tuple[tuple[str, Severity], ...]:

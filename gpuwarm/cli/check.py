@@ -25,12 +25,16 @@ class FailOn(str, Enum):
 
 def known_ids(identifiers: str) -> tuple[str, ...]:
     """Ids of findings, separated by commas; one that does not exist is a mistake in the command line."""
+    import difflib
+
     from gpuwarm.analysis.checks import ABOUT
 
     given = tuple(part.strip() for part in identifiers.split(",") if part.strip())
     for identifier in given:
         if identifier not in ABOUT:
-            raise typer.BadParameter(f"there is no finding {identifier!r}; there are {', '.join(sorted(ABOUT))}")
+            near = difflib.get_close_matches(identifier, ABOUT, n=1)
+            instead = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(ABOUT))}"
+            raise typer.BadParameter(f"there is no finding {identifier!r}; {instead}")
     return given
 
 

@@ -27,7 +27,7 @@ def _fleet() -> None:
 
 @fleet.command()
 def merge(
-    places: Annotated[list[Path], typer.Argument(metavar="DIR_OR_FILES...", help="Folders of .json files, or files.")],
+    places: Annotated[list[Path], typer.Argument(metavar="DIR_OR_FILE", help="Folders of .json files, or files.")],
     ignore: Annotated[str, typer.Option(metavar="ID,...", help="Leave these findings out.")] = "",
     fail_on: Annotated[FailOn, typer.Option(help="Exit with 3 for findings as bad as this.")] = FailOn.error,
     json: Annotated[bool, typer.Option("--json", help="Print the contract gpuwarm.fleet/1.")] = False,
@@ -39,16 +39,17 @@ def merge(
     from gpuwarm.analysis.finding import at_or_above
     from gpuwarm.show import machine, terminal
 
+    unwanted = known_ids(ignore)
     reports = {str(path): _report(path) for path in _files(places)}
     readable = {name: checked for name, checked in reports.items() if checked is not None}
-    merged = fleets.merge(readable, ignore=known_ids(ignore))
+    merged = fleets.merge(readable, ignore=unwanted, unreadable=[name for name in reports if name not in readable])
     if json:
         typer.echo(msgspec.json.format(msgspec.json.encode(merged), indent=2))
     else:
         terminal.say(machine.fleet(merged))
     if any(severity in at_or_above(fail_on.value) for group in merged.groups for _, severity in group.findings):
         raise typer.Exit(EXIT_FINDINGS)
-    if len(readable) < len(reports):
+    if merged.unreadable:
         raise typer.Exit(EXIT_UNREADABLE)
 
 
@@ -66,7 +67,10 @@ def _report(path: Path) -> "Report | None":
 def _files(places: Iterable[Path]) -> Iterator[Path]:
     for place in places:
         if place.is_dir():
-            yield from sorted(place.rglob("*.json"))
+            found = sorted(place.rglob("*.json"))
+            if not found:
+                raise InputError(f"there is no .json file in {place}: put the output of `gpuwarm check --json` there")
+            yield from found
         elif place.is_file():
             yield place
         else:

@@ -19,6 +19,7 @@ from gpuwarm.show.terminal import prose, to_copy
 
 LABEL_COLUMNS = 9
 ABOUT_COLUMNS = 80
+NEARLY_ALL = 0.995  # would be rounded to 100 %
 SHOWN_MACHINES = 6  # of a group; the JSON names them all
 _LABELS: dict[Severity, tuple[str, str]] = {  # what a person reads, and its style
     "error": ("error", "bold red"),
@@ -181,13 +182,25 @@ def fleet(merged: Fleet) -> Group:
         )
     odd = [
         prose(
-            f"{one.model}: {one.what} is {one.majority} on {one.share:.0%} of the machines, but "
-            + "; ".join(f"{value} on {_some(names)}" for value, names in one.others.items())
+            f"{one.model}: {one.what}: {one.majority} for {_share(one.share)} of the machines, but "
+            + "; ".join(f"{value} for {_some(names)}" for value, names in one.others.items())
         )
         for one in merged.odd
     ]
     head = f"{merged.machines:,} machines, {len(merged.groups):,} kinds of findings"
-    return Group(Text(head, "bold"), "", table, *([Text("\nUnlike their kind", "bold"), *odd] if odd else []))
+    rest = [Text("\nUnlike their kind", "bold"), *odd] if odd else []
+    if merged.unreadable:
+        words = f"Could not be used, so that nothing is known of their machines: {_some(merged.unreadable)}"
+        rest += [Text(""), prose(words, "magenta")]
+    if merged.superseded:
+        words = f"Not counted, because a later file is of the same machine: {_some(merged.superseded)}"
+        rest += [Text(""), prose(words, "dim")]
+    return Group(Text(head, "bold"), "", table, *rest)
+
+
+def _share(share: float) -> str:
+    """Never 100 % where it is not all."""
+    return f"{share:.0%}" if share < NEARLY_ALL else "over 99%"
 
 
 def _some(names: Sequence[str]) -> str:

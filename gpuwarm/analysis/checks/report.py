@@ -81,6 +81,8 @@ def decode(data: bytes, source: str) -> Report:
         InputError: not the output of `gpuwarm check --json`, or of a version that this one does not know.
     """
     remedy = "make one with `gpuwarm check --json`"
+    if not data.strip():
+        raise InputError(f"{source} is empty: see why `gpuwarm check --json` printed nothing there")
     try:
         checked = msgspec.json.decode(data, type=Report)
     except msgspec.DecodeError as error:
