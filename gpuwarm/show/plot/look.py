@@ -71,12 +71,12 @@ def headed(height_in: float, recording: Recording, advice: Advice, subtitle: str
 def _title(recording: Recording, advice: Advice) -> str:
     versions = recording.meta.versions
     parts = (
-        advice.gpu.name if advice.gpu else None,
+        (advice.gpu.name if advice.gpu else None) or "unknown GPU",
         advice.workload.name,
         f"driver {versions['driver']}" if "driver" in versions else None,
         f"TensorRT {versions['tensorrt']}" if "tensorrt" in versions else None,
     )
-    return " · ".join(part for part in parts if part) or "unknown GPU and engine"
+    return " · ".join(part for part in parts if part)
 
 
 def placed(figure: Figure, *, left_in: float, bottom_in: float, width_in: float, height_in: float) -> Axes:

@@ -12,7 +12,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from gpuwarm.analysis.advice import Advice
 from gpuwarm.analysis.stretch import stretches
-from gpuwarm.analysis.words import duration, number
+from gpuwarm.analysis.words import count, duration, number
 from gpuwarm.errors import InputError
 from gpuwarm.recording import Floats, Recording
 from gpuwarm.show import reduce
@@ -140,6 +140,8 @@ def _deciding(advice: Advice, numbers: Sequence[int]) -> int:
 
 
 def _subtitle(recording: Recording, view: StartView, advice: Advice) -> str:
+    if not len(view.iterations):
+        return f"GPU state: {count(len(view.samples), 'sample')}, no inference timed"
     which, starts = "", len(recording.meta.starts)
     if starts > 1:
         longest = " (the longest to warm up)" if view.number == advice.warmup.longest_start else ""
