@@ -24,7 +24,7 @@ MIN_ITERATIONS = 30  # fewer cannot tell a level from its noise
 MIN_SPAN_MS = 200.0  # two refreshes of a data-centre GPU's clock; a power cap takes about 50 ms to bite
 LEAD = 3  # iterations that may be slow for being first
 LEAD_REFERENCE = 64  # iterations after them that say what is usual
-RARE_REFERENCE, RARE_SHARE = 4096, 0.01  # iterations, and the share of them that may be as slow
+RARE_REFERENCE, RARE_SHARE = 4096, 0.02  # iterations, and the share of them that may be as slow
 SLOW_FIRST = 2.0  # times P90 - P10 above the median: 5 standard deviations of normal noise
 
 BLOCK_SHARE = (
@@ -37,10 +37,10 @@ WINDOW_MS = 1000.0  # a benchmark's measurement: what averages out within it is 
 WINDOW_SHARE = 1 / 8  # of the series, where that is shorter
 WINDOW_ITERATIONS = 8
 LATE_SHARE = 0.25  # of the time, at the end: there the steady level is looked for
-MIN_TAIL_SHARE = 0.2  # of the time: a shorter steady stretch may be a tread of a staircase
-MIN_TAIL_SHARE_AFTER_SWINGS = 0.5  # where latency went both up and down before, the next swing may be on its way
+# Of the time, by how often latency changed direction before: a shorter steady stretch may be a tread of a staircase, or
+# the next swing may be on its way.
+MIN_TAIL_SHARES = (0.2, 0.35, 0.5)
 SWING = 1.5  # tolerances is one up or down
-SWINGS = 2
 SETTLED = 3.0  # times its length: a deviation is a passing one only after so long a steady stretch
 UNSURE = 0.5  # standard errors: a level this near the tolerance is within it
 KNOWN = 1.25  # tolerances: the standard error of a quarter of the steady stretch must be less
@@ -54,8 +54,9 @@ MIN_CYCLE_ITERATIONS = 4
 
 MOVES = 1.2  # tolerances over the steady stretch, and
 MOVES_SIGMA = 4.0  # standard errors: it is not one
+MOST_BEGINS = 8  # of a decay are tried
 DECAY_COST = 2.0  # changes of level are as complicated as one decay
-ARRIVED = 0.75  # tolerances left of a decay when it counts as over: what is left falls further within the benchmark
+ARRIVED = 0.6  # tolerances left of a decay when it counts as over: what is left falls further within the benchmark
 
 DRAWS = 200  # of the block bootstrap
 RESAMPLED = 5  # blocks kept together
@@ -220,7 +221,7 @@ def _judged(series: _Series, latency_ms: Floats, *, interval: bool) -> Course:
     """Everything but too_short and cyclic."""
     first, level = _steady_from(series)
     run = _run_from(series, first, level)
-    approach = _decay(series, run)
+    run, approach = _decay(series, run, first)
     if approach is None:
         end_ms = float(series.begins_ms[series.bounds[first]])
         drifts = _moves(series, first, level)
@@ -326,17 +327,26 @@ def _run_from(series: _Series, first: int, level: float) -> int:
     return run
 
 
-def _decay(series: _Series, run: int) -> Decay | None:
-    """The exponential approach, or straight line, from there on; None where levels explain more."""
-    begin = series.bounds[run]
-    levels = series.bounds.size - 1 - run
-    if levels == 1:
-        return None
-    since_ms, shortest = _since(series, run)
-    found = decay(since_ms, series.means[begin:], series.sizes[begin:], shortest=shortest, slack=4 * series.noise)
-    rest = series.means[begin:] - series.smoothed()[begin:]
-    by_levels = float(series.sizes[begin:] @ rest**2)
-    return found if found.error + DECAY_COST * series.penalty < by_levels + levels * series.penalty else None
+def _decay(series: _Series, run: int, first: int) -> tuple[int, Decay | None]:
+    """The exponential approach, or straight line, to the steady level, and the level it begins with.
+
+    It may begin with `run` or, after quick changes the same way, later; None where levels alone explain more.
+    """
+    levels = series.bounds.size - 1
+    rest = series.means - series.smoothed()
+    errors = np.add.reduceat(series.sizes * rest**2, series.bounds[:-1])
+    best, best_begin = None, run
+    best_cost = float(errors[run:].sum()) + (levels - run) * series.penalty
+    for begin in range(run, min(max(first, run + 1), run + MOST_BEGINS)):
+        if levels - begin == 1:
+            break
+        at = series.bounds[begin]
+        since_ms, shortest = _since(series, begin)
+        found = decay(since_ms, series.means[at:], series.sizes[at:], shortest=shortest, slack=4 * series.noise)
+        cost = float(errors[run:begin].sum()) + found.error + (begin - run + DECAY_COST) * series.penalty
+        if cost < best_cost:
+            best, best_begin, best_cost = found, begin, cost
+    return best_begin, best
 
 
 def _since(series: _Series, run: int) -> tuple[Floats, float]:
@@ -427,7 +437,7 @@ def _steady(series: _Series, latency_ms: Floats, found: _Found) -> Course:
     held = f"the last {100 * share:.0f} % of the time stay within {100 * series.tolerance:g} % of {found.level:.4g} ms"
     swings = _swings(np.append(levels[: found.first], found.level), SWING * series.tolerance * found.level)
     lead = ("slow_first",) if series.lead else ()
-    if share < (MIN_TAIL_SHARE if swings < SWINGS else MIN_TAIL_SHARE_AFTER_SWINGS):
+    if share < MIN_TAIL_SHARES[min(swings, 2)]:
         said = f"only {held}"
         if swings:
             said += f"; before, it went up or down by more than {100 * SWING * series.tolerance:g} % {swings + 1} times"
@@ -537,11 +547,11 @@ def _resampled(rest: Floats, sizes: Floats, rng: np.random.Generator) -> Floats:
 def _decay_ends(series: _Series, found: _Found, approach: Decay, rng: np.random.Generator) -> tuple[float, Floats]:
     """Of a decay: its first ms, and how long after it is within the tolerance."""
     begin = series.bounds[found.run]
-    since_ms, shortest = _since(series, found.run)
+    since_ms, _ = _since(series, found.run)
     sizes = series.sizes[begin:]
     fitted = approach.level + approach.size * np.exp(-since_ms / approach.tau)
     draws = fitted + _resampled(series.means[begin:] - fitted, sizes, rng)
-    ends = decay_ends(since_ms, draws, sizes, shortest=shortest, tolerance=series.tolerance)
+    ends = decay_ends(since_ms, draws, sizes, near=approach.tau, tolerance=series.tolerance)
     return float(series.begins_ms[begin]), ends
 
 

@@ -34,43 +34,73 @@ class Decay:
 
 TAUS = 40  # tried, over
 SHORTEST_SHARE, LONGEST_SHARE = 1 / 2000, 4.0  # of the span
+NEARER = 1.5  # times the best of those either way, as many again
 
 
-def _bases(t: Floats, weights: Floats, shortest: float) -> tuple[Floats, Floats]:
-    """Time constants (k,) and the weighted-centred exponentials (k, n); the last is the straight line."""
+def _taus(span: float, shortest: float) -> Floats:
+    """Time constants to try; the last, infinite, stands for a straight line."""
+    return np.append(np.geomspace(max(span * SHORTEST_SHARE, shortest), LONGEST_SHARE * span, TAUS), np.inf)
+
+
+def _near(tau: float) -> Floats:
+    return np.append(np.geomspace(tau / NEARER, tau * NEARER, TAUS), np.inf)
+
+
+def _shapes(t: Floats, taus: Floats) -> Floats:
+    """What falls from 1 with each time constant, or from 0 along a straight line: (k, n)."""
     span = float(t[-1])
-    taus = np.append(np.geomspace(max(span * SHORTEST_SHARE, shortest), LONGEST_SHARE * span, TAUS), np.inf)
-    bases = np.exp(-t / taus[:-1, None])
-    bases = np.vstack([bases, -t / span])
-    return taus, bases - (bases @ weights / weights.sum())[:, None]
+    return np.vstack([np.exp(-t / taus[:-1, None]), -t / span])
+
+
+def _fit(shapes: Floats, values: Floats, weights: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+    """Least squares of signals (d, n) on each of the shapes (k, n): levels, sizes and gains (d, k), and means (d,)."""
+    total = weights.sum()
+    means, centres = values @ weights / total, shapes @ weights / total
+    bases = shapes - centres[:, None]
+    products, squares = ((values - means[:, None]) * weights) @ bases.T, (bases**2) @ weights
+    sizes = np.divide(products, squares, out=np.zeros_like(products), where=squares > 0)
+    return means[:, None] - sizes * centres, sizes, sizes * products, means
 
 
 def decay(t: Floats, values: Floats, weights: Floats, *, shortest: float, slack: float) -> Decay:
     """The best approach to a level; t starts near 0 and rises, `shortest` bounds tau from below. Shapes (n,)."""
-    taus, bases = _bases(t, weights, shortest)
-    mean = float(np.average(values, weights=weights))
-    centred = values - mean
-    products, squares = bases @ (weights * centred), (bases**2) @ weights
-    sizes = np.divide(products, squares, out=np.zeros_like(products), where=squares > 0)
-    errors = float(weights @ centred**2) - sizes * products
-    best = int(errors.argmin())
-    size, tau = float(sizes[best]), float(taus[best])
-    shape = np.exp(-t / tau) if np.isfinite(tau) else -t / t[-1]
-    level = mean - size * float(np.average(shape, weights=weights))
-    alike = taus[errors <= errors[best] + slack]
-    return Decay(level, size, tau, float(errors[best]), (float(alike[0]), float(alike[-1])))
+    taus = _taus(float(t[-1]), shortest)
+    _, _, gains, _ = _fit(_shapes(t, taus), values[None], weights)
+    best = float(taus[gains[0].argmax()])
+    if np.isfinite(best):
+        taus = np.sort(np.concatenate([taus, _near(best)[:-1]]))
+    levels, sizes, gains, means = _fit(_shapes(t, taus), values[None], weights)
+    errors = float(weights @ (values - means[0]) ** 2) - gains[0]
+    index = int(errors.argmin())
+    alike = np.flatnonzero(errors <= errors[index] + slack)
+    first, last = max(0, int(alike[0]) - 1), min(taus.size - 1, int(alike[-1]) + 1)  # the grid is no finer than this
+    return Decay(
+        float(levels[0, index]),
+        float(sizes[0, index]),
+        float(taus[index]),
+        float(errors[index]),
+        (float(taus[first]), float(taus[last])),
+    )
 
 
-def decay_ends(t: Floats, draws: Floats, weights: Floats, *, shortest: float, tolerance: float) -> Floats:
-    """When each of many signals (d, n) is within `tolerance` of the level it approaches: (d,), infinite where never."""
-    taus, bases = _bases(t, weights, shortest)
-    centred = draws - (draws @ weights / weights.sum())[:, None]
-    products, squares = (centred * weights) @ bases.T, (bases**2) @ weights
-    sizes = np.divide(products, squares, out=np.zeros_like(products), where=squares > 0)
-    best = (sizes * products).argmax(axis=1)  # the error it takes away
-    size, tau = np.take_along_axis(sizes, best[:, None], axis=1)[:, 0], taus[best]
-    shapes = np.vstack([np.exp(-t / taus[:-1, None]), -t / t[-1]])[best]
-    level = draws @ weights / weights.sum() - size * (shapes @ weights / weights.sum())
+def decay_ends(t: Floats, draws: Floats, weights: Floats, *, near: float, tolerance: float) -> Floats:
+    """When each of many signals is within `tolerance` of the level it approaches.
+
+    Args:
+        t: starts near 0 and rises. Shape (n,).
+        draws: the signals. Shape (d, n).
+        weights: shape (n,).
+        near: the time constant they have, more or less.
+        tolerance: relative to the level.
+
+    Returns:
+        Shape (d,); infinite where a signal does not arrive.
+    """
+    taus = _near(near)
+    levels, sizes, gains, _ = _fit(_shapes(t, taus), draws, weights)
+    best = gains.argmax(axis=1)[:, None]
+    level, size = (np.take_along_axis(values, best, axis=1)[:, 0] for values in (levels, sizes))
+    tau = taus[best[:, 0]]
     with np.errstate(divide="ignore", invalid="ignore"):
         ends = tau * np.log(np.abs(size) / (tolerance * level))
     return np.where(np.isfinite(tau), np.maximum(ends, 0.0), np.inf)
