@@ -96,6 +96,14 @@ def test_brief_is_a_line_for_each_gpu(standin_nvml: Standin):
     ]
 
 
+def test_gpus_of_a_log_without_indices_are_called_by_their_place(tmp_path: Path):
+    rows = "clocks.sm, pstate\n345 MHz, P0\n"
+    (tmp_path / "log.csv").write_text(rows)
+    assert here("check", tmp_path / "log.csv", "--brief").stdout == "GPU 0 unknown: unknown persistence-unknown\n"
+    answer = json.loads(here("check", tmp_path / "log.csv", "--json").stdout)
+    assert [gpu["index"] for gpu in answer["gpus"]] == [finding["gpu"] for finding in answer["findings"]] == [0]
+
+
 def test_one_gpu_can_be_asked_for(standin_nvml: Standin):
     environment = standin_nvml(f"gpus 3\n0 {IDLE}")
     answer = json.loads(gpuwarm("check", "--json", "--gpu", "GPU-00000002", environment=environment).stdout)

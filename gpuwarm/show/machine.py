@@ -90,9 +90,9 @@ def _gpus(gpus: Sequence[GpuState]) -> Table:
     table.add_column("", no_wrap=True, overflow="ellipsis", ratio=1)
     for heading in ("state", "SM MHz", "power W", "temp", "busy", "persistence"):
         table.add_column(heading, justify="right", no_wrap=True)
-    for place, gpu in enumerate(gpus):
+    for gpu in gpus:
         table.add_row(
-            str(place if gpu.index is None else gpu.index),
+            str(gpu.index),
             (gpu.name or "unknown").removeprefix("NVIDIA "),
             "" if gpu.pstate is None else f"P{gpu.pstate}",
             _of(gpu.sm_clock_mhz, gpu.sm_clock_max_mhz),

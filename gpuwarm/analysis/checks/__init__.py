@@ -1,12 +1,12 @@
 """Machine states to findings: every word about how a machine is set up lives here, live or from a file."""
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 from gpuwarm.analysis.checks import baseline, clocks, cuda_setup, limits, persistence, sharing, tensorrt_setup
+from gpuwarm.analysis.checks.load import numbered
 from gpuwarm.analysis.finding import SEVERITIES, Finding
 from gpuwarm.errors import InputError
-from gpuwarm.machine import GpuState, MachineState
+from gpuwarm.machine import MachineState
 
 ABOUT: dict[str, str] = {  # finding's id -> what it means
     identifier: text
@@ -19,17 +19,12 @@ _OF_A_MACHINE = (clocks.check_alike, cuda_setup.check_machine, tensorrt_setup.ch
 
 def findings(state: MachineState) -> tuple[Finding, ...]:
     """All findings, worst first; among equals those of the machine, then by GPU."""
-    machine = replace(state, gpus=tuple(_numbered(state.gpus)))
+    machine = replace(state, gpus=numbered(state.gpus))
     found = [finding for check in _OF_A_MACHINE for finding in check(machine)]
     for gpu in machine.gpus:
         lost = tuple(sharing.check_lost(gpu))
         found += lost or [finding for check in _OF_A_GPU for finding in check(machine, gpu)]
     return tuple(sorted(found, key=lambda finding: SEVERITIES.index(finding.severity)))
-
-
-def _numbered(gpus: Iterable[GpuState]) -> Iterable[GpuState]:
-    """GPUs of sources that give no index are called by their place."""
-    return (gpu if gpu.index is not None else replace(gpu, index=place) for place, gpu in enumerate(gpus))
 
 
 def narrowed(state: MachineState, selector: str) -> MachineState:
@@ -39,7 +34,7 @@ def narrowed(state: MachineState, selector: str) -> MachineState:
         InputError: it has no such GPU.
     """
     wanted = selector.strip().lower()
-    gpus = tuple(_numbered(state.gpus))
+    gpus = numbered(state.gpus)
     for gpu in gpus:
         names = (str(gpu.index), (gpu.uuid or "").lower(), (gpu.pci_bus_id or "").lower())
         if wanted in names:

@@ -1,6 +1,7 @@
 """Whether a GPU is at work, who works on it, and how people call it: what several checks begin with."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from gpuwarm.analysis.checks.product import platform, product
 from gpuwarm.machine import GpuProcess, GpuState, MachineState
@@ -14,6 +15,11 @@ RESTING_CLOCK_SHARE = (
     0.5  # of the maximum; at rest data-centre GPUs show 0.06 to 0.45 of it, held by a context 0.8 or more
 )
 CONTEXT_MIB = 100.0  # a CUDA context takes more; without one the driver itself shows 0 to 55 MiB in use
+
+
+def numbered(gpus: Iterable[GpuState]) -> tuple[GpuState, ...]:
+    """GPUs of sources that give no index are called by their place."""
+    return tuple(gpu if gpu.index is not None else replace(gpu, index=place) for place, gpu in enumerate(gpus))
 
 
 def busy(gpu: GpuState) -> bool | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from gpuwarm.analysis.checks.load import numbered
 from gpuwarm.analysis.finding import Finding, Verdict, verdict
 from gpuwarm.errors import InputError
 from gpuwarm.machine import GpuState, HostState, MachineState, Platform
@@ -60,7 +61,7 @@ def report(
         nvidia_smi_version=machine.nvidia_smi_version,
         host=machine.host,
         verdict=verdict(kept),
-        gpus=machine.gpus,
+        gpus=numbered(machine.gpus),  # as the findings call them
         findings=kept,
         nvml_version=machine.nvml_version,
         ignored=tuple(ignore),
