@@ -2,16 +2,29 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import gpuwarm
-from gpuwarm.analysis import advice
+from gpuwarm.analysis import advice, fleet
+from gpuwarm.analysis.checks import report
+from gpuwarm.analysis.contract import json_schema
+
+
+def schemas() -> dict[str, dict[str, Any]]:
+    """Of each file its content."""
+    return {
+        "advice-1.schema.json": advice.json_schema(),
+        "check-1.schema.json": json_schema(report.Report, report.SCHEMA),
+        "fleet-1.schema.json": json_schema(fleet.Fleet, fleet.SCHEMA),
+    }
 
 
 def main() -> None:
     """One file a schema, named by what it describes."""
-    path = Path(gpuwarm.__file__).parent / "data" / "advice-1.schema.json"
-    path.write_text(json.dumps(advice.json_schema(), indent=1) + "\n")
-    print(path)
+    for name, schema in schemas().items():
+        path = Path(gpuwarm.__file__).parent / "data" / name
+        path.write_text(json.dumps(schema, indent=1) + "\n")
+        print(path)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import msgspec
 from gpuwarm.analysis import causes, checks, limits, statelog, states, trust
 from gpuwarm.analysis.answer import answer, before
 from gpuwarm.analysis.causes import ColdStart
+from gpuwarm.analysis.contract import with_every_key
 from gpuwarm.analysis.course import Behaviour
 from gpuwarm.analysis.finding import Finding
 from gpuwarm.analysis.flags import flags
@@ -214,8 +215,4 @@ def json_schema() -> dict[str, Any]:
     costs = _with_cost(sampling["properties"])
     sampling["properties"] = {**costs, "cost": {"type": "object", "properties": costs["cost"]}}
     advice["properties"] = {"schema": {"const": SCHEMA}, **advice["properties"]}
-    for definition in definitions.values():  # every key is always written: nothing is left to a default
-        definition["required"] = list(definition["properties"])
-        for content in definition["properties"].values():
-            content.pop("default", None)
-    return schema
+    return with_every_key(schema)

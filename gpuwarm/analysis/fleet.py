@@ -4,6 +4,8 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 
+import msgspec
+
 from gpuwarm.analysis.checks.load import at_rest, idle
 from gpuwarm.analysis.checks.report import Report
 from gpuwarm.analysis.finding import SEVERITIES, Finding, Severity, Verdict, verdict
@@ -99,6 +101,11 @@ def _identity(name: str, machine: Report) -> Hashable:
     """Equal for reports of one machine: the same host name, which may be a default one, with the same GPUs."""
     uuids = frozenset(gpu.uuid for gpu in machine.gpus if gpu.uuid)
     return (_called(name, machine), uuids) if uuids else name
+
+
+def encode(merged: Fleet) -> bytes:
+    """As JSON."""
+    return msgspec.json.format(msgspec.json.encode(merged), indent=2)
 
 
 def _signature(findings: Iterable[Finding]) -> tuple[tuple[str, Severity], ...]:

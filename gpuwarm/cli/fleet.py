@@ -33,8 +33,6 @@ def merge(
     json: Annotated[bool, typer.Option("--json", help="Print the contract gpuwarm.fleet/1.")] = False,
 ) -> None:
     """Group machines by what was found on them, and name those unlike their kind."""
-    import msgspec
-
     from gpuwarm.analysis import fleet as fleets
     from gpuwarm.analysis.finding import at_or_above
     from gpuwarm.show import machine, terminal
@@ -44,7 +42,7 @@ def merge(
     readable = {name: checked for name, checked in reports.items() if checked is not None}
     merged = fleets.merge(readable, ignore=unwanted, unreadable=[name for name in reports if name not in readable])
     if json:
-        typer.echo(msgspec.json.format(msgspec.json.encode(merged), indent=2))
+        typer.echo(fleets.encode(merged))
     else:
         terminal.say(machine.fleet(merged))
     if any(severity in at_or_above(fail_on.value) for group in merged.groups for _, severity in group.findings):
