@@ -9,7 +9,7 @@ import pytest
 from gpuwarm.analysis import limits
 from gpuwarm.analysis.finding import Finding
 from gpuwarm.analysis.limits import Parts
-from gpuwarm.analysis.stretch import stretches
+from gpuwarm.analysis.stretch import follows_enqueue, stretches
 from gpuwarm.machine import GpuState
 from gpuwarm.recording import Recording
 
@@ -25,6 +25,8 @@ SW_POWER_CAP, SW_THERMAL = 4.0, 32.0
         (Parts(gpu_ms=1.0, enqueue_ms=0.1, h2d_ms=1.2, d2h_ms=0.1), "transfer"),
         (Parts(gpu_ms=1.0, enqueue_ms=0.1, h2d_ms=0.1, d2h_ms=1.2), "transfer"),
         (Parts(gpu_ms=1.0, enqueue_ms=0.1, h2d_ms=0.3, d2h_ms=0.2), "gpu"),
+        (Parts(0.092, enqueue_ms=0.022, h2d_ms=0.006, gpu_ms=0.031, d2h_ms=0.005), "host"),  # most of it is waking up
+        (Parts(0.289, enqueue_ms=0.089, h2d_ms=0.094, gpu_ms=0.144, d2h_ms=0.007), "gpu"),
         (Parts(gpu_ms=1.0), "unknown"),
         (Parts(enqueue_ms=1.0, host_ms=2.0), "unknown"),
         (Parts(), "unknown"),
@@ -38,6 +40,34 @@ def test_the_bound_says_its_numbers() -> None:
     assert limits.bound(Parts(gpu_ms=0.035, enqueue_ms=0.052))[1] == (
         "the enqueue takes the host 52 us, the inference 35 us on the GPU"
     )
+
+
+def test_a_gpu_that_waits_for_its_launches_is_bound_by_the_host() -> None:
+    assert limits.bound(Parts(0.05, enqueue_ms=0.022, gpu_ms=0.031), gpu_per_enqueue=0.69) == (
+        "host",
+        "the enqueue takes the host 22 us, the inference 31 us on the GPU, 62 % of the 50 us until synchronised; "
+        "where the enqueue takes longer, the GPU does too: it waits for the host",
+    )
+    assert limits.bound(Parts(0.17, enqueue_ms=0.089, gpu_ms=0.15), gpu_per_enqueue=0.18)[0] == "gpu"
+
+
+def launched(*, follows: float) -> Recording:
+    """Enqueues of 20 to 30 us; the GPU takes 100 us, and `follows` of what the enqueue takes longer."""
+    enqueue_ms = 0.02 + 0.01 * (np.arange(2000) // 100 % 2)
+    rows = measured.inference(0, 0.1 + follows * (enqueue_ms - 0.02))
+    rows["enqueue_ns"] = enqueue_ms * measured.MS
+    return measured.recording(rows)
+
+
+def test_what_the_gpu_takes_longer_with_the_enqueue_is_measured() -> None:
+    for follows in (0.3, 0.7):
+        found = launched(follows=follows)
+        assert follows_enqueue(found, stretches(found)[0]) == pytest.approx(follows)
+        assert limits.of(found, stretches(found), None, warm_after_ms=0.0).bound == ("host" if follows > 0.5 else "gpu")
+    assert follows_enqueue(measured.flat(), stretches(measured.flat())[0]) == 0.0
+    unknown = launched(follows=0.7)
+    unknown.iterations["enqueue_ns"][5] = np.nan
+    assert follows_enqueue(unknown, stretches(unknown)[0]) is None
 
 
 def throttling(recording: Recording, gpu: GpuState = measured.H200) -> Finding:

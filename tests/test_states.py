@@ -4,11 +4,11 @@ import measured
 import numpy as np
 import pytest
 
-from gpuwarm.analysis.movement import Mover, mover
+from gpuwarm.analysis.movement import Mover, mover, restless
 from gpuwarm.analysis.states import passed_through
 from gpuwarm.analysis.steady import Judgement
 from gpuwarm.analysis.stretch import stretches
-from gpuwarm.recording import Recording, Rows
+from gpuwarm.recording import Floats, Recording, Rows
 
 UNSETTLED = Judgement("no_steady_state")
 
@@ -74,6 +74,29 @@ def test_what_moves_with_the_enqueue_at_a_constant_clock_is_the_hosts() -> None:
 
 def test_what_moves_with_the_clock_is_the_clocks_even_where_the_host_goes_along() -> None:
     assert moved(wandering(clock=True, enqueue=True)).cause == "clock"
+
+
+def wakes_up_late(*, clock: Floats | float = 1980.0) -> Recording:
+    """31 us on the GPU; until synchronised 80 us, then 120 us."""
+    rows = measured.inference(0, measured.noisy(np.full(2000, 0.031), seed=1), clock)
+    rows["host_ns"] = measured.noisy(measured.steps((80e3, 900), (120e3, 1100)), seed=2)
+    return measured.recording(rows)
+
+
+def test_what_moves_outside_the_gpus_own_work_is_the_hosts_though_no_enqueue_takes_longer() -> None:
+    found = moved(wakes_up_late())
+    assert found.cause == "host"
+    assert "100 % of that lies outside the GPU's own work (launch, copies, waking up)" in found.evidence
+    assert moved(wakes_up_late(clock=measured.steps((1980.0, 900), (1320.0, 1100)))).cause == "clock"
+
+
+def test_how_far_the_callers_latency_wanders_is_told_with_the_hosts_part_of_it() -> None:
+    recording = wakes_up_late()
+    found = restless(recording, stretches(recording), after_ms=None)
+    assert found.latency_ms == pytest.approx((0.080, 0.120), rel=0.01)
+    assert found.host_ms == pytest.approx((0.049, 0.089), rel=0.01)
+    late_ms = stretches(recording)[0].elapsed_ms[900]
+    assert restless(recording, stretches(recording), after_ms=late_ms).latency_ms[0] == pytest.approx(0.120, rel=0.01)
 
 
 def test_what_moves_with_neither_is_not_explained() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuwarm.analysis.finding import Finding, Severity
-from gpuwarm.analysis.stretch import Stretch
+from gpuwarm.analysis.stretch import Stretch, follows_enqueue
 from gpuwarm.analysis.words import duration, median, percent
 from gpuwarm.machine import EVENT_REASONS, GpuState
 from gpuwarm.recording import Floats, Recording, Rows
@@ -18,6 +18,7 @@ THROTTLING = "throttling"  # the finding's id
 
 # trtexec warns of a host-bound or transfer-bound run at the same shares (its sampleReporting.cpp, 8.4 to 11.1).
 HOST_BOUND_ENQUEUE_SHARE = 0.8  # of the GPU's time
+HOST_BOUND_FOLLOWS = 0.5  # of what an enqueue takes longer; on an H200 0.54 to 0.69 where launches bound it, else 0.2
 TRANSFER_BOUND_SHARE = 1.0  # of the GPU's time, in either direction
 
 ACTIVE_SHARE = 0.01  # of the busy time; a rarer reason cannot move a mean by the 1 % within which latency is steady
@@ -63,7 +64,9 @@ def of(recording: Recording, found: Sequence[Stretch], gpu: GpuState | None, *, 
     """What limits the stretches `found` in a recording once warm; `gpu` has its limits."""
     warm = since(recording, found, warm_after_ms)
     measured = parts(warm)
-    return Limits(measured, *bound(measured), throttling(since(recording, found, 0.0), warm, gpu))
+    follows = median([grows for grows in (follows_enqueue(recording, each) for each in found) if grows is not None])
+    held = throttling(since(recording, found, 0.0), warm, gpu)
+    return Limits(measured, *bound(measured, gpu_per_enqueue=follows), held)
 
 
 def since(recording: Recording, found: Sequence[Stretch], after_ms: float | None) -> Recording:
@@ -97,8 +100,8 @@ def parts(warm: Recording) -> Parts:
     return Parts(**{f"{name}_ms": None if value is None else value / 1e6 for name, value in middle_ns.items()})
 
 
-def bound(of: Parts) -> tuple[Bound, str]:
-    """Which one would have to be faster, and the numbers that say so."""
+def bound(of: Parts, *, gpu_per_enqueue: float | None = None) -> tuple[Bound, str]:
+    """Which one would have to be faster, and the numbers that say so; `gpu_per_enqueue` as of `follows_enqueue`."""
     if not of.gpu_ms:
         return "unknown", "the GPU's own time was not measured, so host and GPU cannot be told apart"
     gpu = f"the inference {duration(of.gpu_ms)} on the GPU"
@@ -108,7 +111,22 @@ def bound(of: Parts) -> tuple[Bound, str]:
     if of.enqueue_ms is None:
         return "unknown", f"{gpu} takes its time; the host's time to enqueue it was not measured"
     numbers = f"the enqueue takes the host {duration(of.enqueue_ms)}, {gpu}"
-    return ("host" if of.enqueue_ms > HOST_BOUND_ENQUEUE_SHARE * of.gpu_ms else "gpu"), numbers
+    if of.host_ms is not None:
+        numbers += f", {100 * of.gpu_ms / of.host_ms:.0f} % of the {duration(of.host_ms)} until synchronised"
+    follows = gpu_per_enqueue is not None and gpu_per_enqueue >= HOST_BOUND_FOLLOWS
+    if follows:
+        numbers += "; where the enqueue takes longer, the GPU does too: it waits for the host"
+    alone_ms = _host_alone_ms(of)
+    waits = alone_ms is not None and alone_ms > of.gpu_ms
+    by_host = follows or waits or of.enqueue_ms > HOST_BOUND_ENQUEUE_SHARE * of.gpu_ms
+    return ("host" if by_host else "gpu"), numbers
+
+
+def _host_alone_ms(of: Parts) -> float | None:
+    """Of the latency, what neither the inference nor a copy accounts for: launching, and waking up after it."""
+    if of.host_ms is None or of.gpu_ms is None:
+        return None
+    return of.host_ms - sum(part for part in (of.gpu_ms, of.h2d_ms, of.d2h_ms) if part is not None)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from gpuwarm.analysis.course import Behaviour, Course, course
 from gpuwarm.analysis.settling import Settling, settling
-from gpuwarm.analysis.stretch import Quantity, Stretch, stretches
+from gpuwarm.analysis.stretch import Quantity, Stretch, follows_enqueue, stretches
 from gpuwarm.analysis.transitions import Transition, find
 from gpuwarm.analysis.words import count, duration, median
 from gpuwarm.recording import Recording
@@ -73,8 +73,6 @@ class Judgement:
 
 
 GPU_BOUND_SHARE = 0.9  # of the latency is the GPU's own time: the host can only add jitter to it
-DRIVEN_BLOCKS = 50
-DRIVEN_CORRELATION = 0.7
 COMMON_WARMUPS_MS = (0.0, 200.0)  # none, and trtexec's default
 BENCHMARK_MS = 1000.0  # the measurement whose bias is told: the second after the warm-up
 # Rounded up to two digits, and these; at most a sixth more.
@@ -162,23 +160,16 @@ def _the_gpus_own(recording: Recording, whole: list[_Judged], own: list[_Judged]
 
 
 def _driven_by_host(recording: Recording, own: Stretch) -> bool:
-    """Whether the GPU's time is the host's in disguise: a GPU that waits for launches takes as long as they do.
+    """Whether the GPU's time is the host's in disguise.
 
-    On an H200 the medians of blocks correlate by 0.97 to 1.0 for an engine bound by launches, by less than 0.35 for
-    others. Where enqueue times are not known, the GPU's time must be nearly all of the latency.
+    Where enqueue times are not known, the GPU's time must be nearly all of the latency.
     """
+    grows = follows_enqueue(recording, own)
+    if grows is not None:
+        return grows > 0
     rows = recording.iterations[own.rows]
-    size = own.rows.size // DRIVEN_BLOCKS
-    if size == 0 or not np.isfinite(rows["enqueue_ns"]).all():
-        gpu_ns, host_ns = median(rows["gpu_ns"]), median(rows["host_ns"])
-        return gpu_ns is None or host_ns is None or gpu_ns <= GPU_BOUND_SHARE * host_ns
-    gpu, enqueue = (
-        np.median(rows[name][: size * DRIVEN_BLOCKS].reshape(DRIVEN_BLOCKS, size), axis=1)
-        for name in ("gpu_ns", "enqueue_ns")
-    )
-    if gpu.std() == 0 or enqueue.std() == 0:
-        return False
-    return bool(np.corrcoef(gpu, enqueue)[0, 1] > DRIVEN_CORRELATION)
+    gpu_ns, host_ns = median(rows["gpu_ns"]), median(rows["host_ns"])
+    return gpu_ns is None or host_ns is None or gpu_ns <= GPU_BOUND_SHARE * host_ns
 
 
 def _with_state(recording: Recording, start: _Judged, changes: tuple[Transition, ...]) -> _Judged:
