@@ -29,7 +29,7 @@ _LABELS: dict[Severity, tuple[str, str]] = {  # what a person reads, and its sty
     "not_applicable": ("n/a", "dim"),
     "ok": ("ok", "green"),
 }
-_PLATFORMS = {"linux": "Linux", "windows": "Windows", "wsl2": "WSL2", "jetson": "Jetson", "unknown": "unknown system"}
+_PLATFORMS = {"linux": "Linux", "windows": "Windows", "wsl2": "WSL2", "jetson": "Jetson", "unknown": "Unknown system"}
 _ONE_GPU = re.compile(r"(?<= -i )\d+")
 
 

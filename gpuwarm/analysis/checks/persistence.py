@@ -86,8 +86,8 @@ def _not_applicable(system: str, gpu: GpuState) -> Finding:
             f"nvidia-smi -i {gpu.index} --query-gpu=driver_model.current,pstate,clocks.sm --format=csv",
         ),
         "Jetson": (
-            "Power mode and clock governor decide: take the mode with the highest clocks (sudo nvpmodel -m 0), then "
-            "hold them (sudo jetson_clocks). What is set now:",
+            "Power mode and clock governor decide: take the mode with the highest clocks (sudo nvpmodel -m ID; "
+            "/etc/nvpmodel.conf names them), then hold them (sudo jetson_clocks). What is set now:",
             "sudo nvpmodel -q && sudo jetson_clocks --show",
         ),
         "vGPU guest": (
@@ -154,14 +154,14 @@ def _off(machine: MachineState, gpu: GpuState) -> Finding:
             "gpuwarm check --wait",
         )
     if holders:
-        advice, command = _turn_on(machine)
+        _, command = _turn_on(machine)
         return Finding(
             "persistence-off-masked",
             "info",
             f"Persistence: off, but masked by {holders} holding the device; the cost returns when that stops",
             gpu.index,
             evidence=_evidence(machine, gpu),
-            advice=advice,
+            advice="Nothing is paid meanwhile. To be independent of it:",
             command=command,
         )
     return _costly(machine, gpu)
