@@ -155,6 +155,9 @@ def test_a_machine_like_its_baseline_passes_and_another_does_not(standin_nvml: S
         "driver: 590.48.01 here, 580.95.05 in the baseline",
         "power limit (W): 300 here, 350 in the baseline",
     ]
+    text = gpuwarm("check", "--baseline", str(baseline), environment=other).stdout
+    assert text.startswith("To mend: differs-from-baseline")
+    assert text.index("580.95.05 in the baseline") < text.index("Persistence")
 
 
 def test_a_baseline_that_is_none_is_a_sentence(standin_nvml: Standin, tmp_path: Path):
@@ -226,6 +229,14 @@ def test_what_is_not_there_and_what_is_no_machine_are_sentences(tmp_path: Path):
 @pytest.mark.parametrize("option", ["--measure", "--wait"])
 def test_a_file_cannot_be_measured(option: str):
     assert here("check", "-", option).exit_code == 2
+
+
+def test_a_log_without_header_is_read_by_the_columns_given():
+    log = "0, 210 MHz, 52.10 W, Disabled\n1, 1410 MHz, 88.00 W, Disabled\n"
+    fields = "index,clocks.sm,power.draw,persistence_mode"
+    done = CliRunner().invoke(cli.app, ["check", "-", "--json", "--columns", fields], input=log)
+    assert [gpu["persistence_mode"] for gpu in json.loads(done.stdout)["gpus"]] == ["off", "off"]
+    assert here("check", "--columns", fields).exit_code == 2
 
 
 def test_the_readme_shows_what_check_prints(monkeypatch: pytest.MonkeyPatch):

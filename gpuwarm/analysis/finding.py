@@ -23,6 +23,11 @@ class Finding:
     command: str | None = None  # exact, for this system; printed, never run
 
 
+def worst_first(found: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Among equals in the order they came."""
+    return tuple(sorted(found, key=lambda finding: SEVERITIES.index(finding.severity)))
+
+
 def verdict(found: Iterable[Finding]) -> Verdict:
     """Findings where something should be done; else unknown where something that decides could not be seen."""
     severities = {finding.severity for finding in found}

@@ -57,6 +57,9 @@ def check(
     ] = None,
     *,
     gpu: Annotated[str | None, typer.Option(help="Index, UUID or PCI bus id, as nvidia-smi prints them.")] = None,
+    columns: Annotated[
+        str | None, typer.Option(metavar="FIELD,...", help="Of a log without header: what --query-gpu asked for.")
+    ] = None,
     measure: Annotated[
         bool, typer.Option("--measure", help="Time the driver's start in fresh processes; changes nothing.")
     ] = False,
@@ -78,14 +81,22 @@ def check(
     from gpuwarm.analysis import checks
     from gpuwarm.analysis.checks import baseline as compare
     from gpuwarm.analysis.checks import report
-    from gpuwarm.analysis.finding import at_or_above
+    from gpuwarm.analysis.finding import at_or_above, worst_first
 
     del about
     wanted, unwanted = known_ids(only), known_ids(ignore)
-    machine = _machine(source, gpu=gpu, measure=measure, wait=wait)
+    good = None if baseline is None else report.decode(_bytes(baseline), str(baseline))
+    if source is None:
+        if columns is not None:
+            raise typer.BadParameter("--columns is for a file, not for this machine")
+        machine = _live(gpu, measure=measure, wait=wait)
+    else:
+        if measure or wait:
+            raise typer.BadParameter("--measure and --wait are for this machine, not for a file")
+        machine = _from_file(source, gpu=gpu, columns=columns)
     found = checks.findings(machine)
-    if baseline is not None:
-        found += tuple(compare.differences(report.decode(_bytes(baseline), str(baseline)), machine))
+    if good is not None:
+        found = worst_first([*compare.differences(good, machine), *found])
     checked = report.report(machine, found, only=wanted, ignore=unwanted)
     _print(checked, json=json, brief=brief)
     if any(finding.severity in at_or_above(fail_on.value) for finding in checked.findings):
@@ -94,20 +105,16 @@ def check(
         raise typer.Exit(EXIT_FINDINGS)
 
 
-def _machine(source: str | None, *, gpu: str | None, measure: bool, wait: bool) -> "MachineState":
-    if source is None:
-        return _live(gpu, measure=measure, wait=wait)
+def _from_file(source: str, *, gpu: str | None, columns: str | None) -> "MachineState":
     from gpuwarm.analysis.checks import narrowed, report
     from gpuwarm.read import nvidia_smi
 
-    if measure or wait:
-        raise typer.BadParameter("--measure and --wait are for this machine, not for a file")
     data = sys.stdin.buffer.read() if source == "-" else _bytes(Path(source))
     name = "stdin" if source == "-" else source
     if report.recognise(data):
         state = report.machine(report.decode(data, name), name)
     else:
-        state = nvidia_smi.machine_state(data, name)
+        state = nvidia_smi.machine_state(data, name, columns=columns)
     return state if gpu is None else narrowed(state, gpu)
 
 
@@ -127,7 +134,9 @@ def _bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}): give a file with nvidia-smi's output") from error
+        raise InputError(
+            f"{path} cannot be read ({error.strerror}): give a file with what nvidia-smi or `check --json` printed"
+        ) from error
 
 
 def _print(checked: "Report", *, json: bool, brief: bool) -> None:

@@ -27,17 +27,20 @@ _REFUSALS = (
 )
 
 
-def machine_state(data: bytes, source: str) -> MachineState:
+def machine_state(data: bytes, source: str, *, columns: str | None = None) -> MachineState:
     """The machine that an output of nvidia-smi shows; what it does not tell is None, and a note names what would.
 
     Args:
         data: a file or a paste as it is: any encoding, any text around it.
         source: its name, for messages.
+        columns: the fields of --query-gpu where it is a log without header.
 
     Raises:
         InputError: it is nothing of the sort, or cut to nothing; the message says what it looks like and what to give.
     """
     data = utf8(data, source)
+    if columns is not None:
+        return smi_log.machine_state(smi_csv.read(data, source, columns))
     lines = plain_lines(data)
     text = "\n".join(lines)
     if "<nvidia_smi_log" in text:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from gpuwarm.analysis.checks import baseline, clocks, cuda_setup, limits, persistence, sharing, tensorrt_setup
 from gpuwarm.analysis.checks.load import numbered
-from gpuwarm.analysis.finding import SEVERITIES, Finding
+from gpuwarm.analysis.finding import Finding, worst_first
 from gpuwarm.errors import InputError
 from gpuwarm.machine import MachineState
 
@@ -24,7 +24,7 @@ def findings(state: MachineState) -> tuple[Finding, ...]:
     for gpu in machine.gpus:
         lost = tuple(sharing.check_lost(gpu))
         found += lost or [finding for check in _OF_A_GPU for finding in check(machine, gpu)]
-    return tuple(sorted(found, key=lambda finding: SEVERITIES.index(finding.severity)))
+    return worst_first(found)
 
 
 def narrowed(state: MachineState, selector: str) -> MachineState:
