@@ -78,7 +78,7 @@ def case(target: str, folder: Path, moment_s: float) -> str:
         return "ok: nothing was there yet"
     if target == "main" and output.exists() and not part.exists():
         return "ok: it was already written"
-    return aftermath(output, printed)
+    return aftermath(target, output, printed)
 
 
 def survivors(part: Path) -> list[str]:
@@ -90,11 +90,14 @@ def survivors(part: Path) -> list[str]:
     return left
 
 
-def aftermath(output: Path, printed: str) -> str:
+def aftermath(target: str, output: Path, printed: str) -> str:
     try:
-        notes = Recording.load(output).meta.notes
+        meta = Recording.load(output).meta
     except GpuwarmError as error:
         return f"FAILED: {error} / {printed}"
+    notes = meta.notes
+    if target == "sampler" and not notes and meta.sampling.read_us_median is not None:
+        return "ok: it had already handed in everything"
     if not any("SIGKILL" in note or "cut short" in note for note in notes):
         return f"FAILED: the notes say nothing of it: {notes}"
     return f"ok: {' '.join(notes)}"
