@@ -20,6 +20,8 @@ class Phase:
 
     name: str  # "first" (the two cold inferences), then "busy" or "paced"
     interval_ms: float | None = None  # between enqueues where paced; None: back to back
+    pause_s: float = 0.0  # idle before it begins
+    keep_alive_ms: float | None = None  # between the small kernels that run during that pause; None: none do
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,8 @@ from gpuwarm.measure.simulation.profiles import PROFILES
 from gpuwarm.metadata import Metadata, Start, Study
 from gpuwarm.recording import Recording
 from gpuwarm.studies.device import simulated_device
-from gpuwarm.studies.explain import Protocol, arms_of, explain, order
+from gpuwarm.studies.explain import Protocol, arms_of, explain
+from gpuwarm.studies.order import order
 from gpuwarm.studies.prepare import Model
 
 ARMS = (

@@ -16,7 +16,8 @@ from gpuwarm.measure.simulation.profiles import Profile
 from gpuwarm.measure.spec import EngineSpec
 from gpuwarm.metadata import Mark, Metadata, Phase, Start, Study
 from gpuwarm.recording import ITERATION, SAMPLE, Recording
-from gpuwarm.studies.explain import ARMS, Arm, order
+from gpuwarm.studies.explain import ARMS, Arm
+from gpuwarm.studies.order import order
 
 PYTHON_MS = 40.0
 BUSY = 24  # iterations after the cold ones: few, as these studies are about starts

@@ -14,6 +14,7 @@ EXIT_INTERRUPTED = 128 + signal.SIGINT
 COMMANDS: tuple[str, ...] = (
     "run",
     "explain",
+    "idle",
     "analyze",
     "check",
     "plot",

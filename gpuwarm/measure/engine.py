@@ -129,6 +129,7 @@ def cold_start(spec: "EngineSpec") -> ColdStart:
     return Loaded(
         infer=inference.infer,
         attach_clock=inference.attach_clock if spec.sm_clock else lambda: None,
+        touch=inference.touch,
         close=close,
         versions={"cuda": cuda_version, "tensorrt": session.version, "runtime": spec.runtime},
     )

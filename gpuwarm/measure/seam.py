@@ -13,6 +13,7 @@ class Loaded(NamedTuple):
 
     infer: Infer
     attach_clock: Callable[[], None]  # load the SM-clock stamps; before it, sm_clock_mhz is NaN
+    touch: Callable[[], None]  # run a stamp, the smallest kernel there is; before attach_clock, nothing
     close: Callable[[], None]
     versions: dict[str, str]  # cuda, driver, tensorrt, runtime
 

@@ -222,6 +222,7 @@ def cold_start(
     return Loaded(
         infer=engine.infer,
         attach_clock=engine.attach_clock if spec.sm_clock else lambda: None,
+        touch=engine.touch,
         close=engine.close,
         versions={"driver": "simulated", "cuda": "simulated", "runtime": f"simulated {spec.simulate}"},
     )

@@ -46,7 +46,6 @@ class PhaseSpec:
 
     phase: Phase
     duration_s: float
-    pause_s: float = 0.0  # idle before it begins
     max_iterations: int | None = None
 
 

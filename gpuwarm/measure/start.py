@@ -19,6 +19,9 @@ from gpuwarm.rows import ITERATION_FIELDS, RowWriter
 
 if TYPE_CHECKING:
     from gpuwarm.measure.spec import PhaseSpec, StartSpec
+    from gpuwarm.metadata import Phase
+
+LONGEST_SLEEP_S = 1.0  # in a pause; a worker told to stop is killed after five
 
 
 class Worker:
@@ -49,6 +52,7 @@ class Worker:
             loaded.attach_clock()
             self.mark("sm_clock")
             for number, phase in enumerate(self.spec.phases, 1):
+                self._pause(loaded.touch, phase.phase)
                 self._iterate(loaded.infer, number, phase)
         finally:
             loaded.close()
@@ -65,9 +69,21 @@ class Worker:
                 return loaded
             self.mark(name)
 
+    def _pause(self, touch: Callable[[], None], phase: "Phase") -> None:
+        """Leave the GPU alone, or run a small kernel now and then; wakes up at times to see whether to stop."""
+        now_ns = self._clock()
+        end_ns = now_ns + round(phase.pause_s * 1e9)
+        period_ns = None if phase.keep_alive_ms is None else round(phase.keep_alive_ms * 1e6)
+        touch_ns = end_ns if period_ns is None else now_ns + period_ns
+        while now_ns < end_ns and not self.stopping:
+            wake_ns = min(touch_ns, end_ns, now_ns + round(LONGEST_SLEEP_S * 1e9))
+            self._sleep(max(0.0, (wake_ns - now_ns) * 1e-9))
+            if period_ns is not None and wake_ns == touch_ns < end_ns:
+                touch()
+                touch_ns = max(touch_ns + period_ns, self._clock())
+            now_ns = self._clock()
+
     def _iterate(self, infer: Infer, number: int, phase: "PhaseSpec") -> None:
-        if phase.pause_s:
-            self._sleep(phase.pause_s)
         clock, append, start = self._clock, self._rows.append, self.spec.index
         begin = due = clock()
         end = begin + round(phase.duration_s * 1e9)

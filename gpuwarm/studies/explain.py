@@ -1,7 +1,6 @@
 """Causes of a slow start by controlled runs: starts that differ in one thing, in random order, repeated."""
 
 import os
-import random
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,6 +19,7 @@ from gpuwarm.metadata import Metadata, Phase, Study
 from gpuwarm.recording import Recording
 from gpuwarm.studies.bench import Bench
 from gpuwarm.studies.device import Device
+from gpuwarm.studies.order import order
 from gpuwarm.studies.prepare import Model, Preparation
 from gpuwarm.studies.watch import POLL_S
 
@@ -103,12 +103,6 @@ def arms_of(wanted: Sequence[str], machine: MachineState | None, environment: Ma
                     found[arm] = switch.id
     found.pop(switches.EAGER if _loads_eagerly(machine, environment) else switches.LAZY, None)
     return found
-
-
-def order(arms: Sequence[str], rounds: int, seed: int) -> list[list[str]]:
-    """Every arm once a round, each round in an order of its own: what drifts meanwhile hits all arms alike."""
-    shuffled = random.Random(seed)
-    return [shuffled.sample(list(arms), len(arms)) for _ in range(rounds)]
 
 
 def _loads_eagerly(machine: MachineState | None, environment: Mapping[str, str]) -> bool:

@@ -13,6 +13,7 @@ from gpuwarm.measure.simulation.profiles import Workload
 _OUTLIER_FACTORS = (1.2, 2.0)
 _AUTOCORRELATION = 0.45  # of GPU times from one iteration to the next; measured on an H200: 0.48 to 0.50
 _HOST_NOISE_PCT = 4.0  # of enqueue times; chosen
+_TOUCH_NS = 10_000  # a stamp with its launch; chosen
 _STAMP_NOISE_PCT = 0.2  # of the SM clock measured on the GPU; on an H200 3 to 5 of 1650 MHz
 
 
@@ -103,6 +104,13 @@ class Engine:
         """Load the stamps that measure the SM clock on the GPU."""
         self.sleep(self.gpu.profile.stamps_ms * 1e-3)
         self.stamps = True
+
+    def touch(self) -> None:
+        """Run one stamp: to the GPU it is work, however short."""
+        if self.stamps:
+            t_ns = self.clock()
+            self.entry.busy(t_ns, t_ns + _TOUCH_NS, self.load)
+            self.sleep(_TOUCH_NS * 1e-9)
 
     def close(self) -> None:
         """Give back the context and leave."""

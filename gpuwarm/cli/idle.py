@@ -1,0 +1,113 @@
+"""`gpuwarm idle`."""
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gpuwarm.cli import app
+from gpuwarm.cli.answering import AsJson
+from gpuwarm.cli.engine import (
+    AllowHostCode,
+    EngineProfile,
+    Fp16,
+    GpuName,
+    InputFiles,
+    ModelPath,
+    Output,
+    PeriodMs,
+    Plugins,
+    Seed,
+    SettleTimeout,
+    Shapes,
+    Simulate,
+    Sync,
+    SyncHow,
+    Verbose,
+    device_for,
+)
+from gpuwarm.cli.parse import default_output, named_files, named_shapes, progress
+
+
+@app.command()
+def idle(
+    model: ModelPath = None,
+    output: Output = None,
+    recorded: Annotated[
+        Path | None, typer.Option("--from", metavar="RECORDING", help="Answer again from what was measured before.")
+    ] = None,
+    simulate: Simulate = None,
+    max_gap: Annotated[float, typer.Option(min=0.001, help="Longest pause, in seconds.")] = 30.0,
+    repeats: Annotated[int, typer.Option(min=3, help="Pauses of each length.")] = 5,
+    tolerance: Annotated[
+        float, typer.Option(min=0.05, max=100, metavar="PERCENT", help="Warm is what stays this near to steady.")
+    ] = 10.0,
+    budget_s: Annotated[
+        float | None, typer.Option(min=0, help="Fewer repeats, then shorter pauses, until it fits into this time.")
+    ] = None,
+    sync: SyncHow = Sync.block,
+    gpu: GpuName = None,
+    shape: Shapes = None,
+    input_file: InputFiles = None,
+    profile: EngineProfile = 0,
+    plugin: Plugins = None,
+    allow_host_code: AllowHostCode = False,
+    fp16: Fp16 = False,
+    settle_timeout: SettleTimeout = 30.0,
+    period_ms: PeriodMs = None,
+    seed: Seed = 0,
+    as_json: AsJson = False,
+    verbose: Verbose = False,
+) -> None:
+    """Find how long the GPU may idle before it is cold again, and what keeps it warm.
+
+    An engine file is code: loading it runs what it contains. Load only engines you trust.
+    """
+    from gpuwarm.analysis.gaps import idleness, to_json
+    from gpuwarm.recording import Recording
+    from gpuwarm.show import idleness as shown
+    from gpuwarm.show import terminal
+    from gpuwarm.studies.idle import Protocol
+    from gpuwarm.studies.idle import idle as idle_study
+    from gpuwarm.studies.prepare import Model
+
+    if recorded is not None:
+        place, recording = recorded, Recording.load(recorded)
+    else:
+        place = output or default_output(model, simulate)
+        recording = idle_study(
+            device_for(gpu, simulate, place),
+            Model(
+                path=model,
+                shapes=named_shapes(shape or []),
+                inputs=named_files(input_file or []),
+                profile=profile,
+                plugins=tuple(plugin or ()),
+                fp16=fp16,
+                allow_host_code=allow_host_code,
+                seed=seed,
+                sync=sync.value,
+                verbose=verbose,
+            ),
+            Protocol(
+                max_gap_s=max_gap,
+                repeats=repeats,
+                seed=seed,
+                tolerance=tolerance / 100,
+                budget_s=budget_s,
+                settle_timeout_s=settle_timeout,
+                period_ms=period_ms,
+            ),
+            output=place,
+            command=shlex.join(["gpuwarm", *sys.argv[1:]]),
+            progress=progress,
+        )
+        progress(f"the recording is {place}")
+    found = idleness(recording, tolerance=tolerance / 100, source=str(place))
+    if as_json:
+        typer.echo(json.dumps(to_json(found), indent=2))
+    else:
+        terminal.say(shown.page(found))
