@@ -181,7 +181,7 @@ def _decays(after: Rows, when: str) -> Iterator[str]:
     for name, words in (("sm_clock_mhz", "SM clock"), ("mem_clock_mhz", "memory clock")):
         known = np.isfinite(after[name])
         clock, t_ns = after[name][known], after["t_ns"][known]
-        if clock.size > 1 and clock.min() < clock[0] * (1 - SAME_CLOCK_SHARE):
+        if clock.size > 1 and 0 <= clock.min() < clock[0] * (1 - SAME_CLOCK_SHARE):
             left = int(np.argmax(clock < clock[0] * (1 - SAME_CLOCK_SHARE)))
             bottom = int(np.argmax(clock <= clock.min() * (1 + AT_REST_SHARE)))
             held_ms, fell_ms = (float(t_ns[at] - t_ns[0]) / NS_PER_MS for at in (left, bottom))
