@@ -76,10 +76,10 @@ def throttling(recording: Recording, gpu: GpuState = measured.H200) -> Finding:
 
 
 def held(
-    *, clock: tuple[float, float] = (1980.0, 1980.0), gpu: GpuState = measured.H200, **columns: float
+    *, clock: tuple[float, float] = (1980.0, 1980.0), at: int = 100, gpu: GpuState = measured.H200, **columns: float
 ) -> Recording:
-    """One start whose clock goes from the first to the second after 100 iterations, with constant samples."""
-    rows = measured.inference(0, np.full(1000, 2.0), measured.steps((clock[0], 100), (clock[1], 900)))
+    """One start whose clock goes from the first to the second at an iteration of 2 ms, with constant samples."""
+    rows = measured.inference(0, np.full(1000, 2.0), measured.steps((clock[0], at), (clock[1], 1000 - at)))
     return measured.recording(rows, samples=[measured.sampled(rows, **columns)], gpu=gpu)
 
 
@@ -135,6 +135,31 @@ def test_a_clock_that_falls_without_a_reason_is_said_to() -> None:
     assert throttling(held(clock=(1980.0, 1800.0))).summary == (
         "the clock fell while busy; event reasons were not recorded"
     )
+
+
+def test_a_boost_that_ends_as_the_load_begins_is_no_clock_that_was_reached() -> None:
+    """An H200 rests at 1980 MHz with a context and runs a medium load at 1807 MHz, far from every limit."""
+    rows = measured.inference(0, np.full(20_000, 0.144), 1807.0)
+    for boosted in (rows[:10], rows[700:710], rows[9_000:9_010]):
+        boosted["sm_clock_mhz"] = 1882.0
+    found = throttling(measured.recording(rows, samples=[measured.sampled(rows, event_reasons=0.0, power_mw=321e3)]))
+    assert (found.severity, found.summary) == ("ok", "none")
+    assert "SM clock 1807 MHz, not below what it had reached" in found.evidence
+
+
+def test_a_clock_that_nvml_shows_late_was_not_reached_under_load() -> None:
+    rows = measured.inference(0, np.full(2000, 2.0), np.nan)
+    samples = measured.sampled(rows, sm_clock_mhz=1980.0, event_reasons=0.0)
+    samples["sm_clock_mhz"][samples["t_ns"] > rows["t_ns"][0] + 200 * measured.MS] = 1807.0
+    assert throttling(measured.recording(rows, samples=[samples])).summary == "none"
+    samples["sm_clock_mhz"][samples["t_ns"] < rows["t_ns"][0] + 900 * measured.MS] = 1980.0
+    assert throttling(measured.recording(rows, samples=[samples])).summary.startswith("the clock fell while busy")
+
+
+def test_a_clock_held_for_50_ms_backs_a_reason_but_is_no_throttle_by_itself() -> None:
+    capped = held(clock=(1810.0, 1660.0), event_reasons=SW_POWER_CAP, power_mw=616e3, at=25)
+    assert throttling(capped).summary == "the clock is held down by the power limit"
+    assert throttling(held(clock=(1810.0, 1660.0), event_reasons=0.0, power_mw=616e3, at=25)).summary == "none"
 
 
 def test_one_odd_stamp_is_not_the_highest_clock() -> None:

@@ -1,5 +1,6 @@
 """Series with known answers."""
 
+import measured
 import numpy as np
 import pytest
 
@@ -90,3 +91,14 @@ def test_a_gpu_that_is_steady_under_a_restless_host_is_judged_by_its_own_time():
 
 def test_a_gpu_that_waits_for_launches_has_no_time_of_its_own():
     assert steady.judge(host_around_gpu(driven=True)).behaviour == "no_steady_state"
+
+
+def test_a_clock_that_hunts_about_a_level_is_followed_by_latency_and_said_to_be() -> None:
+    """As under a power limit: 10 % to and fro each second, ever less."""
+    t_s = np.arange(2500) * 2e-3
+    for follows, said in ((True, "latency follows it from moment to moment"), (False, "latency did not follow it")):
+        clock = 1500.0 * (1 + 0.06 * np.sin(2 * np.pi * t_s) * (t_s < 4))
+        gpu_ms = 3000.0 / np.where(follows, 1500 + (clock - 1500) / 10, 1500)
+        rows = measured.inference(0, measured.noisy(gpu_ms, seed=1, noise=0.0005), clock)
+        judged = steady.judge(measured.recording(rows, samples=[measured.sampled(rows)]))
+        assert any(said in sentence for sentence in judged.evidence), judged

@@ -455,18 +455,16 @@ def _steady(series: _Series, latency_ms: Floats, found: _Found) -> Course:
     also = list(lead)
     if faster.size:
         behaviour: Behaviour = "slowdown"
-        evidence.append(
-            f"before, it was down to {faster.min():.4g} ms ({percent(100 * (faster.min() / found.level - 1))})"
-        )
         also += ["warmup"] if slower.size else []
     elif slower.size or series.lead:
         behaviour = "warmup"
     else:
         return Course("flat", (), (held,), 0, level_ms=found.level, unsure=unsure, levels=_levels(series))
-    if slower.size:
-        evidence.append(
-            f"before, it was up to {slower.max():.4g} ms ({percent(100 * (slower.max() / found.level - 1))})"
-        )
+    extremes = [("down to", faster.min())] if faster.size else []
+    extremes += [("up to", slower.max())] if slower.size else []
+    if extremes:
+        told = (f"{way} {level:.4g} ms ({percent(100 * (level / found.level - 1))})" for way, level in extremes)
+        evidence.append(f"before, it was {' and '.join(told)}")
     if series.lead:
         evidence.append(f"the first took {latency_ms[0]:.4g} ms ({percent(100 * (latency_ms[0] / found.level - 1))})")
     return Course(

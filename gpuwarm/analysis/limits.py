@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import ceil
 from typing import Literal
 
 import numpy as np
@@ -11,7 +13,7 @@ from gpuwarm.analysis.finding import Finding, Severity
 from gpuwarm.analysis.stretch import Stretch, follows_enqueue
 from gpuwarm.analysis.words import duration, median, percent
 from gpuwarm.machine import EVENT_REASONS, GpuState
-from gpuwarm.recording import Floats, Recording, Rows
+from gpuwarm.recording import Recording, Rows
 
 Bound = Literal["gpu", "host", "transfer", "unknown"]
 THROTTLING = "throttling"  # the finding's id
@@ -26,6 +28,10 @@ NEAR_LIMIT_SHARE = 0.95  # of the enforced power limit; drivers also count "powe
 CLOCK_DROP_SHARE = 0.03  # of the highest clock while busy; on an H200 the GPU's own stamps scatter by 2 %
 LOW_CLOCK_SHARE = 0.7  # of the maximum; heavy kernels take a GPU there at its power limit, nothing else should
 NEAR_SLOWDOWN_C = 5.0  # below the slowdown temperature: sensors round to degrees, and lag behind the hottest spot
+# A GPU at rest with a context boosts, and leaves that clock as load begins. Held so long under load, a clock is one
+# that was reached: beside an event reason, as a cap bites an H200 after 50 ms; and where no reason says why it fell.
+BRIEFLY_MS, LASTING_MS = 25.0, 100.0
+NVML_LATE_MS = 250.0  # until then NVML may show the clock from before the load
 _CLOCK_BLOCK = 5  # readings that a median is taken over, so that one odd stamp is not the highest clock
 
 _CAUSES = {  # event reasons that hold a clock down -> what they stand for
@@ -111,7 +117,7 @@ def bound(of: Parts, *, gpu_per_enqueue: float | None = None) -> tuple[Bound, st
     if of.enqueue_ms is None:
         return "unknown", f"{gpu} takes its time; the host's time to enqueue it was not measured"
     numbers = f"the enqueue takes the host {duration(of.enqueue_ms)}, {gpu}"
-    if of.host_ms is not None:
+    if of.host_ms:
         numbers += f", {100 * of.gpu_ms / of.host_ms:.0f} % of the {duration(of.host_ms)} until synchronised"
     follows = gpu_per_enqueue is not None and gpu_per_enqueue >= HOST_BOUND_FOLLOWS
     if follows:
@@ -136,6 +142,7 @@ class _Sign:
     text: str
     holds_down: bool
     value: float  # MHz, W or C
+    lasting: bool = False  # seen for so long that it needs no event reason beside it
 
 
 def throttling(busy: Recording, warm: Recording, gpu: GpuState | None) -> Finding:
@@ -169,7 +176,7 @@ def _unclaimed(
     active: list[str], clock: _Sign | None, gpu: GpuState | None, *, reasons_known: bool
 ) -> tuple[Severity, str]:
     """What to say where no event reason is believed."""
-    if _holds(clock):
+    if clock is not None and clock.lasting:
         why = "no event reason says why" if reasons_known else "event reasons were not recorded"
         return "info", f"the clock fell while busy; {why}"
     if active:
@@ -185,29 +192,43 @@ def _holds(sign: _Sign | None) -> bool:
 
 
 def _clock(busy: Recording, warm: Recording) -> _Sign | None:
-    """The clock once warm against the highest while busy: measured on the GPU, else NVML's."""
-    if median(warm.iterations["sm_clock_mhz"]) is not None:
-        while_busy, now = busy.iterations["sm_clock_mhz"], warm.iterations["sm_clock_mhz"]
-    else:
-        while_busy, now = busy.samples["sm_clock_mhz"], warm.samples["sm_clock_mhz"]
-    reached_mhz, now_mhz = _highest(while_busy), median(now)
+    """The clock once warm against the highest held while busy: measured on the GPU, else NVML's."""
+    now_mhz = median(warm.iterations["sm_clock_mhz"])
+    late_ms = 0.0
+    series = busy.iterations
+    if now_mhz is None:
+        now_mhz, late_ms, series = median(warm.samples["sm_clock_mhz"]), NVML_LATE_MS, busy.samples
+    reached_mhz = _highest(series, held_ms=BRIEFLY_MS, after_ms=0.0)
     if not reached_mhz or now_mhz is None:
         return None
     drop = 1 - now_mhz / reached_mhz
     if drop < CLOCK_DROP_SHARE:
         return _Sign(f"SM clock {now_mhz:.0f} MHz, not below what it had reached", holds_down=False, value=now_mhz)
+    lasting_mhz = _highest(series, held_ms=LASTING_MS, after_ms=late_ms)
     return _Sign(
         f"SM clock {now_mhz:.0f} MHz against {reached_mhz:.0f} MHz reached before ({percent(-100 * drop)})",
         holds_down=True,
         value=now_mhz,
+        lasting=lasting_mhz is not None and now_mhz <= (1 - CLOCK_DROP_SHARE) * lasting_mhz,
     )
 
 
-def _highest(clocks_mhz: Floats) -> float | None:
-    """The highest median of a few readings one after another."""
-    known = clocks_mhz[np.isfinite(clocks_mhz)]
-    blocks = known[: known.size // _CLOCK_BLOCK * _CLOCK_BLOCK].reshape(-1, _CLOCK_BLOCK)
-    return float(np.median(blocks, axis=1).max()) if blocks.size else median(known)
+def _highest(rows: Rows, *, held_ms: float, after_ms: float) -> float | None:
+    """The highest clock that was held for so long, from `after_ms` into each load on; None where none was."""
+    rows = rows[np.isfinite(rows["sm_clock_mhz"])]
+    if rows.size <= _CLOCK_BLOCK:
+        return median(rows["sm_clock_mhz"])
+    step_ms = np.diff(rows["t_ns"]) / 1e6
+    usual_ms = float(np.median(step_ms))
+    size = max(_CLOCK_BLOCK, ceil(held_ms / usual_ms)) if usual_ms > 0 else _CLOCK_BLOCK
+    edges = [0, *(np.flatnonzero(step_ms > max(NVML_LATE_MS, 3 * usual_ms)) + 1), rows.size]
+    held = []
+    for begin, end in pairwise(edges):
+        load = rows[begin:end]
+        clocks = load["sm_clock_mhz"][load["t_ns"] >= load["t_ns"][0] + after_ms * 1e6]
+        blocks = clocks[: clocks.size // size * size].reshape(-1, size)
+        held += [float(np.median(blocks, axis=1).max())] if blocks.size else []
+    return max(held, default=None)
 
 
 def _power(samples: Rows, gpu: GpuState | None) -> _Sign | None:

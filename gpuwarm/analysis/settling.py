@@ -16,6 +16,7 @@ SAME_POWER_SHARE = 0.05  # with every kernel power moves by some percent
 LATE_SHARE, LATE_MS = 0.1, 500.0  # of the time at the end, the longer: what changes there has not shown its effect yet
 POWER_WINDOW_MS = 1000.0  # a data-centre GPU's average power is that of the last second
 BLOCKS = 400  # medians, so that an odd stamp is no change
+FOLLOWS = 0.7  # correlation of a latency with its slowing clock: 0.97 to 1.0 on an H200 under a power limit that hunts
 SLOWING = tuple(bit for bit, name in EVENT_REASONS.items() if "slowdown" in name or name == "sw_power_cap")
 
 
@@ -54,7 +55,9 @@ def settling(recording: Recording, stretch: Stretch, changes: tuple[Transition, 
     flags = [*_late_power(samples, late_ms, steady_ms), *_late_reasons(samples, late_ms)]
     warm_ms = _last_outside_ms(times_ms, clocks_mhz)
     if warm_ms is not None and warm_ms > steady_ms + LATE_MS and not vetoes:
-        flags.append(f"the SM clock moved until {duration(warm_ms)}; latency did not follow it")
+        flags.append(
+            f"the SM clock went on moving until {duration(warm_ms)}; {_followed(recording, stretch, steady_ms)}"
+        )
     return Settling(warm_ms, tuple(vetoes), tuple(flags))
 
 
@@ -85,6 +88,20 @@ def _clock(recording: Recording, stretch: Stretch, samples: _Samples, lag_ms: fl
     clocks = samples.rows["sm_clock_mhz"]
     seen = np.isfinite(clocks)
     return samples.times_ms[seen] - lag_ms, clocks[seen]
+
+
+def _followed(recording: Recording, stretch: Stretch, steady_ms: float) -> str:
+    """Whether a steady latency follows a clock that moves to and fro, as under a power limit that hunts."""
+    clocks_mhz = recording.iterations["sm_clock_mhz"][stretch.rows]
+    kept = np.flatnonzero(np.isfinite(clocks_mhz) & (stretch.elapsed_ms >= steady_ms))
+    size = max(1, kept.size // BLOCKS)
+    blocks = kept[: kept.size // size * size].reshape(-1, size)
+    clock, latency = (np.median(values[blocks], axis=1) for values in (clocks_mhz, stretch.latency_ms))
+    if len(blocks) < 4 or np.ptp(clock) == 0 or np.ptp(latency) == 0:  # noqa: PLR2004 -- fewer go together by chance
+        return "the level of latency stayed"
+    if np.corrcoef(clock, latency)[0, 1] > -FOLLOWS:
+        return "latency did not follow it"
+    return "latency follows it from moment to moment, but swings about one level"
 
 
 def _last_outside_ms(times_ms: Floats, clocks_mhz: Floats) -> float | None:
