@@ -325,6 +325,9 @@ def test_a_query_is_not_said_to_have_woken_what_may_have_been_awake(change: dict
 def test_the_evidence_says_what_it_could_not_see():
     off = replace(H100, persistence_mode="off")
     assert the("persistence-off", from_file(off)).evidence == "the flag is off; no process is listed"
+    assert (
+        "a monitor that is in no list may hold it" in the("persistence-off", from_file(replace(off, pstate=8))).evidence
+    )
     assert "whether something holds the device is not shown" in (
         the("persistence-off", from_file(replace(off, processes=None))).evidence
     )
@@ -600,6 +603,15 @@ def test_what_holds_a_busy_gpu_down(reason: str, identifier: str, severity: str)
     assert the(identifier, from_file(replace(H100_AT_WORK, event_reasons=(reason,)))).severity == severity
 
 
+def test_time_spent_slowed_down_is_worth_a_note_and_the_power_caps_counter_is_not():
+    counters = {"sw_power_cap": 221_310_321, "hw_thermal_slowdown": 12_400_000, "sw_thermal_slowdown": 900_000}
+    machine = from_file(replace(GEFORCE, event_reason_counters_us=counters))
+    finding = the("slowed-before", machine)
+    assert (finding.severity, finding.summary.split(": ")[1]) == ("info", "HW thermal slowdown 12 s")
+    now = replace(GEFORCE_AT_WORK, event_reasons=("hw_thermal_slowdown",), event_reason_counters_us=counters)
+    assert bad(from_file(now)) == {"thermal-slowdown"}
+
+
 def test_a_slowdown_flag_during_a_change_of_clocks_at_rest_is_no_fault():
     assert "hardware-slowdown" not in ids(from_file(replace(GEFORCE, event_reasons=("hw_slowdown",))))
 
@@ -816,6 +828,40 @@ def test_findings_come_worst_first():
     machine = live(gpu)
     severities = [finding.severity for finding in checks.findings(machine)]
     assert severities == ["error", "warning", "info", "ok", "ok", "ok"]
+
+
+@pytest.mark.parametrize(
+    ("platform", "model", "command", "advice"),
+    [
+        ("linux", None, "sudo nvidia-smi -i 0 -pl 285", "until the next reboot:"),
+        ("windows", "WDDM", "nvidia-smi -i 0 -pl 285", "until the next reboot, as administrator:"),
+        ("unknown", "WDDM", "nvidia-smi -i 0 -pl 285", "until the next reboot, as administrator:"),
+        ("wsl2", "WDDM", "nvidia-smi.exe -i 0 -pl 285", "as administrator on the Windows host:"),
+    ],
+)
+def test_a_command_is_the_systems_own(platform: str, model: str | None, command: str, advice: str):
+    gpu = replace(GEFORCE, power_limit_w=220.0, driver_model=model)
+    finding = the("power-limit-lowered", from_file(gpu, platform=platform))
+    assert finding.command == command
+    assert finding.advice.endswith(advice)
+
+
+def test_no_windows_machine_is_told_to_sudo():
+    ill = replace(
+        H100_AT_WORK,
+        driver_model="TCC",
+        sm_clock_mhz=345.0,
+        mem_clock_mhz=405.0,
+        power_limit_w=200.0,
+        mig_mode="enabled",
+        mig_devices=0,
+        compute_mode="Prohibited",
+    )
+    lost = replace(ill, index=1, trouble="GPU is lost")
+    for system in ("windows", "wsl2"):
+        commands = [finding.command or "" for finding in checks.findings(from_file(ill, lost, platform=system))]
+        assert len(commands) > 5
+        assert not any("sudo" in command for command in commands)
 
 
 def test_gpus_without_an_index_are_called_by_their_place():

@@ -15,6 +15,13 @@ HOT_C = 85.0  # where the limit is not shown: slowdown begins at 82 to 97 C on t
 FULL_PCT = 90.0  # utilisation that claims the GPU never rests
 IDLE_POWER_SHARE = 0.15  # of the limit; idle samples draw 3 to 15 % of theirs, an H200 with a context 17 %
 
+SLOWED_MIN_S = 1.0  # since the driver was loaded; less is no more than a moment at its start
+_COUNTED = {  # reasons whose counters tell the truth, in words
+    "sw_thermal_slowdown": "SW thermal slowdown",
+    "hw_thermal_slowdown": "HW thermal slowdown",
+    "hw_power_brake_slowdown": "HW power brake",
+}
+
 ABOUT = {
     "power-cap": """\
 The GPU lowers its clocks to stay within its power limit. Under a heavy engine this is normal: the first tens of
@@ -32,6 +39,10 @@ thermal slowdown). Warming up longer makes it worse. Figures measured now are th
 cooling's, not the engine's.""",
     "near-thermal-limit": """\
 The GPU is within a few degrees of the temperature at which it slows down. Longer measurements will drift.""",
+    "slowed-before": """\
+It does not slow down now, but it has for some time since the driver was loaded: too hot, or braked by the power
+supply. The driver counts how long. (Its counter for the power cap also grows on GPUs far from their limit, and is not
+believed.)""",
     "power-brake": """\
 The power supply (or the server) pulls the GPU's power brake: clocks are at half or less until it lets go. That is a
 fault or a shortage of the supply, not of the GPU.""",
@@ -56,6 +67,7 @@ def check(_: MachineState, gpu: GpuState) -> Iterator[Finding]:
     yield from _power(gpu, reasons)
     yield from _temperature(gpu, reasons)
     yield from _supply(gpu, reasons)
+    yield from _past(gpu, reasons)
     yield from _link(gpu)
 
 
@@ -142,6 +154,24 @@ def _temperature(gpu: GpuState, reasons: frozenset[str]) -> Iterator[Finding]:
             gpu.index,
             advice="Measurements will drift; improve the cooling. The limits:",
             command=f"nvidia-smi -i {gpu.index} -q -d TEMPERATURE",
+        )
+
+
+def _past(gpu: GpuState, reasons: frozenset[str]) -> Iterator[Finding]:
+    times_s = {
+        words: gpu.event_reason_counters_us.get(reason, 0) / 1e6  # a counter that is not there says nothing
+        for reason, words in _COUNTED.items()
+        if reason not in reasons
+    }
+    long = [f"{words} {time_s:.0f} s" for words, time_s in times_s.items() if time_s >= SLOWED_MIN_S]
+    if long:
+        yield Finding(
+            "slowed-before",
+            "info",
+            f"Has been slowed down since the driver was loaded: {', '.join(long)}",
+            gpu.index,
+            advice="Not now. Whether it grows under your load:",
+            command=f"nvidia-smi -i {gpu.index} -q -d PERFORMANCE",
         )
 
 

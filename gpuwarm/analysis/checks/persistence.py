@@ -4,7 +4,7 @@ import shlex
 import statistics
 from collections.abc import Iterator
 
-from gpuwarm.analysis.checks.load import at_rest, called, hidden_memory_mib, idle
+from gpuwarm.analysis.checks.load import RESTING_PSTATE, at_rest, called, hidden_memory_mib, idle
 from gpuwarm.analysis.checks.product import always_p0, platform, product
 from gpuwarm.analysis.finding import Finding, Severity
 from gpuwarm.machine import DriverLoad, GpuProcess, GpuState, HostState, MachineState, PersistenceDaemon
@@ -256,6 +256,8 @@ def _evidence(machine: MachineState, gpu: GpuState) -> str:
         facts.append(_seen(host))
         if not host.holders_complete:
             facts.append("not every process could be looked at for open device files (root can)")
+    if host is None and gpu.processes == () and gpu.pstate is not None and gpu.pstate >= RESTING_PSTATE:
+        facts.append(f"P{gpu.pstate}: a monitor that is in no list may hold it, for a GPU just loaded would be at P0")
     if _just_woken(gpu):
         facts.append("P0 at 0 % with nobody using it: looking at it has just loaded the driver")
     return "; ".join(facts)
