@@ -43,7 +43,7 @@ def check_lost(gpu: GpuState) -> Iterator[Finding]:
             "The driver cannot talk to this GPU",
             gpu.index,
             evidence=gpu.trouble,
-            advice="Reset it (sudo nvidia-smi --gpu-reset -i GPU), or reboot. Why, as Xid messages:",
+            advice="Reset it (nvidia-smi --gpu-reset -i GPU), or reboot. Why, as Xid messages:",
             command="sudo dmesg | grep -i xid",
         )
 
