@@ -1,5 +1,7 @@
 """Series with known answers."""
 
+from dataclasses import replace
+
 import measured
 import numpy as np
 import pytest
@@ -102,3 +104,126 @@ def test_a_clock_that_hunts_about_a_level_is_followed_by_latency_and_said_to_be(
         rows = measured.inference(0, measured.noisy(gpu_ms, seed=1, noise=0.0005), clock)
         judged = steady.judge(measured.recording(rows, samples=[measured.sampled(rows)]))
         assert any(said in sentence for sentence in judged.evidence), judged
+
+
+def test_a_start_without_a_steady_state_lowers_the_coverage_and_is_named() -> None:
+    wander = np.repeat([1.0, 1.1, 0.95, 1.08, 0.97, 1.05], 500)
+    calm = [noisy(np.repeat([1.5, 1.0], [slow, 3000]), seed=slow) for slow in (100, 150, 200)]
+    judgement = steady.judge(recording(*calm, noisy(wander, seed=9)))
+    assert judgement.behaviour == "warmup"
+    assert judgement.warmup.coverage == 3 / 5  # of four starts three were warm by then: the next is in 3 of 5
+    assert judgement.warmup.starts == 4
+    assert any("1 start of 4 found no steady state" in sentence for sentence in judgement.evidence)
+
+
+def test_most_starts_without_a_steady_state_give_no_number() -> None:
+    wander = np.repeat([1.0, 1.1, 0.95, 1.08, 0.97, 1.05], 500)
+    calm = noisy(np.full(3000, 1.0), seed=1)
+    judgement = steady.judge(recording(calm, noisy(wander, seed=2), noisy(wander, seed=3)))
+    assert judgement.behaviour in ("no_steady_state", "cyclic")
+    assert judgement.warmup.recommended_ms is None
+    assert judgement.bias == ()
+
+
+def test_within_one_start_the_interval_is_a_bootstrap_and_says_so() -> None:
+    ramp = 1 + 0.5 * np.exp(-np.arange(6000) / 300)
+    warmup = steady.judge(recording(noisy(ramp, seed=4, noise=0.03))).warmup
+    assert warmup.interval_kind == "block bootstrap within one start"
+    assert warmup.coverage is None
+    assert warmup.interval_ms is not None
+    low, high = warmup.interval_ms
+    assert low <= (warmup.time_ms or 0.0) <= high
+    assert low < high
+    assert (warmup.recommended_ms or 0.0) >= high
+
+
+def test_recommendations_are_numbers_a_person_would_type() -> None:
+    assert [steady.round_up(value) for value in (0.0, 0.3, 7.2, 10.1, 63.0, 132.0, 999.0, 1234.0)] == [
+        0.0, 1.0, 8.0, 11.0, 70.0, 140.0, 1000.0, 1300.0,
+    ]  # fmt: skip
+    values = np.geomspace(10, 1e6, 500)
+    assert max(steady.round_up(value) / value for value in values) < 1.17
+
+
+def test_the_bias_table_has_none_200_ms_the_recommendation_and_what_was_asked() -> None:
+    judgement = steady.judge(recording(noisy(np.repeat([1.4, 1.0], [600, 4000]), seed=5)), warmup_ms=(400, 30))
+    assert [row.warmup_ms for row in judgement.bias] == [0, 30, 200, 400, judgement.warmup.recommended_ms]
+    means = [row.mean_bias_pct for row in judgement.bias]
+    assert means[0] == pytest.approx(100 * _mean_bias(840), abs=0.5)
+    assert means[-1] == pytest.approx(0.0, abs=0.3)
+    assert means == sorted(means, reverse=True)
+
+
+def _mean_bias(slow_ms: float) -> float:
+    """Of the first second of iterations of 1.4 ms until `slow_ms` and of 1 ms afterwards."""
+    slow, fast = slow_ms / 1.4, 1000 - slow_ms
+    return (1.4 * slow + fast) / (slow + fast) - 1
+
+
+def test_a_host_that_wanders_around_a_steady_gpu_leaves_the_gpus_own_time_to_judge() -> None:
+    rows = measured.inference(0, noisy(measured.steps((1.8, 60), (2.0, 3000)), seed=6), 1980.0)
+    rows["host_ns"] += 0.1e6 * np.repeat([0.0, 1.0, 0.2, 0.9, 0.1, 1.0], 510)
+    judgement = steady.judge(measured.recording(rows))
+    assert (judgement.behaviour, judgement.also) == ("slowdown", ("host_unsteady",))
+    assert judgement.steady is not None
+    assert judgement.steady.quantity == "gpu"
+    assert judgement.steady.median_ms == pytest.approx(2.0, abs=0.01)
+
+
+def test_a_clock_that_changes_at_the_end_takes_the_steady_state_away() -> None:
+    clock = measured.steps((1980.0, 2900), (1600.0, 100))
+    rows = measured.inference(0, noisy(np.full(3000, 2.0), seed=7), clock)
+    judgement = steady.judge(measured.recording(rows))
+    assert judgement.behaviour == "no_steady_state"
+    assert "too late to see what it does to latency" in judgement.evidence[-1]
+
+
+def test_the_state_does_not_lengthen_a_warmup_by_its_lag() -> None:
+    rows = measured.inference(0, noisy(measured.steps((1.8, 60), (2.0, 3000)), seed=8), np.nan)
+    samples = measured.sampled(rows, sm_clock_mhz=1980.0)
+    samples["sm_clock_mhz"][samples["t_ns"] > rows["t_ns"][60] + 200 * measured.MS] = 1780.0
+    with_state = steady.judge(measured.recording(rows, samples=[samples]))
+    without = steady.judge(measured.recording(rows, samples=[]))
+    assert with_state.warmup.time_ms == without.warmup.time_ms
+    assert with_state.warmup.clock_warm_ms == pytest.approx(60 * 1.82, abs=20)
+
+
+def test_clock_warm_and_heat_steady_are_two_times_where_they_differ() -> None:
+    time_ms = np.arange(6000) * 2.0
+    heat = 1 - 0.03 * np.exp(-time_ms / 1500)
+    clock = measured.steps((1980.0, 40), (1800.0, 5960))
+    gpu_ms = noisy(2.0 * heat * np.where(np.arange(6000) < 40, 0.9, 1.0), seed=9, noise=0.003)
+    warmup = steady.judge(measured.recording(measured.inference(0, gpu_ms, clock))).warmup
+    assert warmup.clock_warm_ms == pytest.approx(40 * 1.8, abs=20)
+    assert warmup.heat_steady_ms == warmup.time_ms
+    assert (warmup.time_ms or 0.0) > 1000
+
+
+def test_what_a_file_leaves_out_is_part_of_the_recommendation() -> None:
+    whole = recording(noisy(np.full(3000, 1.0), seed=10))
+    start = replace(whole.meta.starts[0], removed_warmup_ms=200.0)
+    judgement = steady.judge(replace(whole, meta=replace(whole.meta, starts=(start,))))
+    assert judgement.behaviour == "flat"
+    assert judgement.warmup.recommended_ms == 200.0
+    assert any("the first 200 ms are not in the file" in sentence for sentence in judgement.evidence)
+    assert judgement.bias[0].mean_bias_pct is None
+
+
+def test_interleaved_streams_are_put_in_order() -> None:
+    one = recording(noisy(np.repeat([1.3, 1.0], [300, 3000]), seed=11))
+    order = np.arange(3300) ^ 1  # neighbours swapped, as two streams report
+    swapped = replace(one, iterations=one.iterations[order])
+    assert steady.judge(swapped).warmup == steady.judge(one).warmup
+
+
+def test_iterations_of_seconds_are_judged_as_those_of_microseconds() -> None:
+    for factor in (2e-2, 2e3):
+        latency = noisy(np.repeat([1.2, 1.0], [15, 200 if factor > 1 else 20_000]), seed=12) * factor
+        judgement = steady.judge(recording(latency))
+        assert judgement.behaviour == "warmup"
+        assert judgement.warmup.iterations == pytest.approx(15, abs=2)
+
+
+def test_a_recording_without_iterations_is_too_short() -> None:
+    judgement = steady.judge(Recording(np.empty(0, SAMPLE), np.empty(0, ITERATION), Metadata()))
+    assert judgement.behaviour == "too_short"

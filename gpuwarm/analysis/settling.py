@@ -14,6 +14,7 @@ from gpuwarm.recording import Floats, Recording, Rows
 SAME_CLOCK_SHARE = 0.03  # a power cap makes the SM clock wander by 1 to 2 %
 SAME_POWER_SHARE = 0.05  # with every kernel power moves by some percent
 LATE_SHARE, LATE_MS = 0.1, 500.0  # of the time at the end, the longer: what changes there has not shown its effect yet
+LAST_SHARE = 0.2  # of the readings in that time say where the clock ends
 POWER_WINDOW_MS = 1000.0  # a data-centre GPU's average power is that of the last second
 BLOCKS = 400  # medians, so that an odd stamp is no change
 FOLLOWS = 0.7  # correlation of a latency with its slowing clock: 0.97 to 1.0 on an H200 under a power limit that hunts
@@ -47,7 +48,7 @@ def settling(recording: Recording, stretch: Stretch, changes: tuple[Transition, 
     if late_ms <= steady_ms:
         return Settling(_last_outside_ms(times_ms, clocks_mhz))
     settled = (times_ms >= steady_ms) & (times_ms < late_ms)
-    vetoes = [*_new(clocks_mhz[settled], clocks_mhz[times_ms >= late_ms], "the SM clock", "MHz", SAME_CLOCK_SHARE)]
+    vetoes = [*_new_clock(clocks_mhz[settled], clocks_mhz[times_ms >= late_ms])]
     for change in changes:
         if change.kind in _NAMES and change.t_ms - lag_ms >= late_ms:
             ago = duration(span_ms - change.t_ms)
@@ -115,22 +116,27 @@ def _last_outside_ms(times_ms: Floats, clocks_mhz: Floats) -> float | None:
     return float(max(0.0, times_ms[outside[-1] + 1])) if outside[-1] + 1 < times_ms.size else None
 
 
-def _new(before: Floats, late: Floats, what: str, unit: str, same: float) -> Iterator[str]:
-    """Whether a value is late where it never was while latency was steady."""
-    if before.size == 0 or late.size == 0:
+def _new_clock(before_mhz: Floats, late_mhz: Floats) -> Iterator[str]:
+    """Whether the clock ends where it never was while latency was steady."""
+    last_mhz = late_mhz[-max(1, int(LAST_SHARE * late_mhz.size)) :]
+    if before_mhz.size == 0 or last_mhz.size == 0:
         return
-    now, low, high = float(np.median(late)), float(before.min()), float(before.max())
-    if now < low * (1 - same) or now > high * (1 + same):
-        yield f"{what} went from {number(float(np.median(before)))} to {number(now)} {unit} near the end"
+    now, low, high = float(np.median(last_mhz)), float(before_mhz.min()), float(before_mhz.max())
+    if now < low * (1 - SAME_CLOCK_SHARE) or now > high * (1 + SAME_CLOCK_SHARE):
+        yield f"the SM clock went from {number(float(np.median(before_mhz)))} to {number(now)} MHz near the end"
 
 
 def _late_power(samples: _Samples, late_ms: float, steady_ms: float) -> Iterator[str]:
     """Power that is still on its way, once its average has had its second."""
     for column, settles_ms in (("power_mw", 0.0), ("power_average_mw", POWER_WINDOW_MS)):
         power_w = samples.rows[column] / 1e3
-        settled = (samples.times_ms >= steady_ms + settles_ms) & (samples.times_ms < late_ms) & np.isfinite(power_w)
-        late = (samples.times_ms >= late_ms) & np.isfinite(power_w)
-        yield from _new(power_w[settled], power_w[late], "power", "W", SAME_POWER_SHARE)
+        known = np.isfinite(power_w)
+        settled = power_w[(samples.times_ms >= steady_ms + settles_ms) & (samples.times_ms < late_ms) & known]
+        late = power_w[(samples.times_ms >= late_ms) & known]
+        if settled.size and late.size:
+            before, now = float(np.median(settled)), float(np.median(late))
+            if abs(now - before) > SAME_POWER_SHARE * before:
+                yield f"power went from {number(before)} to {number(now)} W near the end"
 
 
 def _late_reasons(samples: _Samples, late_ms: float) -> Iterator[str]:

@@ -54,13 +54,12 @@ def follows_enqueue(recording: Recording, stretch: Stretch) -> float | None:
     A GPU that waits for launches takes as long as they do. 0 where the two do not go together, None where that is not
     known.
     """
-    rows = recording.iterations[stretch.rows]
-    size = rows.size // FOLLOW_BLOCKS
-    if size == 0 or not (np.isfinite(rows["enqueue_ns"]).all() and np.isfinite(rows["gpu_ns"]).all()):
+    size = stretch.rows.size // FOLLOW_BLOCKS
+    columns = [recording.iterations[name][stretch.rows] for name in ("gpu_ns", "enqueue_ns")]
+    if size == 0 or not all(np.isfinite(column).all() for column in columns):
         return None
     gpu, enqueue = (
-        np.median(rows[name][: size * FOLLOW_BLOCKS].reshape(FOLLOW_BLOCKS, size), axis=1)
-        for name in ("gpu_ns", "enqueue_ns")
+        np.median(column[: size * FOLLOW_BLOCKS].reshape(FOLLOW_BLOCKS, size), axis=1) for column in columns
     )
     if gpu.std() == 0 or enqueue.std() == 0:
         return 0.0
