@@ -87,6 +87,13 @@ def test_what_is_ignored_is_on_record(standin_nvml: Standin):
     assert "Ignored as asked: compute-mode-prohibited." in text
 
 
+def test_what_alone_was_asked_for_is_on_record(standin_nvml: Standin):
+    asking = ["check", "--only", "at-rest,gpu-lost"]
+    environment = standin_nvml(f"0 {IDLE} compute_mode=2")
+    assert json.loads(gpuwarm(*asking, "--json", environment=environment).stdout)["only"] == ["at-rest", "gpu-lost"]
+    assert "Reported alone, as asked: at-rest, gpu-lost." in gpuwarm(*asking, environment=environment).stdout
+
+
 def test_brief_is_a_line_for_each_gpu(standin_nvml: Standin):
     environment = standin_nvml(f"gpus 2\n0 {IDLE}\n0 gpu=1 lost=1")
     lines = gpuwarm("check", "--brief", "--only", "at-rest,gpu-lost", environment=environment).stdout

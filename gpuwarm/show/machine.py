@@ -153,6 +153,8 @@ def _shared(alike: list[Finding], field: str) -> str:
 
 def _footer(checked: Report) -> Iterator[RenderableType]:
     yield ""
+    if checked.only:
+        yield prose(f"Reported alone, as asked: {', '.join(checked.only)}.", "dim")
     if checked.ignored:
         yield prose(f"Ignored as asked: {', '.join(checked.ignored)}.", "dim")
     for note in checked.notes:

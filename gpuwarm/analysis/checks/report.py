@@ -38,6 +38,7 @@ class Report:
     gpus: tuple[GpuState, ...]
     findings: tuple[Finding, ...]
     nvml_version: str | None = None
+    only: tuple[str, ...] = ()  # ids that were asked for; none: all
     ignored: tuple[str, ...] = ()  # ids that were asked not to be reported
     not_judged: tuple[str, ...] = ()  # what the source does not show
     notes: tuple[str, ...] = ()
@@ -64,6 +65,7 @@ def report(
         gpus=numbered(machine.gpus),  # as the findings call them
         findings=kept,
         nvml_version=machine.nvml_version,
+        only=tuple(only),
         ignored=tuple(ignore),
         not_judged=_not_judged(machine),
         notes=machine.notes,
