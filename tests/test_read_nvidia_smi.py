@@ -64,6 +64,19 @@ def test_a_mig_change_waits_for_a_reset_and_a_lost_gpu_is_unknown_not_zero():
     assert (mig.trouble, failing.trouble, lost.trouble) == (None, "ERR!", "ERR!")
 
 
+def test_where_a_paste_ends_before_the_mig_devices_there_may_be_some():
+    table = (DATA / "table_mig_and_lost.txt").read_text()
+    cut = table[: table.index("|  0    1   0   0")]
+    log = (DATA / "q_two_gpus.txt").read_text()
+    of_cut_log = log[: log.index("    MIG Device\n")]
+    for text in (cut, of_cut_log):
+        machine = nvidia_smi.machine_state(text.encode(), "paste")
+        assert "enabled" in {(gpu.mig_mode or "").split(" ")[0] for gpu in machine.gpus}
+        assert {gpu.mig_devices for gpu in machine.gpus if (gpu.mig_mode or "").startswith("enabled")} == {None}
+    said = cut + "|  No MIG devices found   |\n"
+    assert nvidia_smi.machine_state(said.encode(), "paste").gpus[0].mig_devices == 0
+
+
 @pytest.mark.parametrize("answer", ["GPU is lost", "GPU requires reset", "Unknown Error"])
 def test_a_gpu_that_does_not_answer_is_in_trouble_in_every_output(answer: str):
     csv = f"index, temperature.gpu, power.draw [W]\n0, 31, 28.00 W\n1, [{answer}], [{answer}]\n"

@@ -263,6 +263,7 @@ def _gpu(gpu: _Gpu, index: int | None) -> GpuState:
         )
         return smi_fields.mode_with_pending(current, pending)
 
+    told_all = ("", "accounting mode") in gpu.leaves  # what follows MIG devices in every version
     values = smi_fields.gpu_fields(candidates)
     mig_mode = mode("mig mode", " mig", smi_fields.on_off)
     reasons = [(key, value) for (section, key), value in gpu.leaves.items() if section in _REASONS]
@@ -273,7 +274,7 @@ def _gpu(gpu: _Gpu, index: int | None) -> GpuState:
             **values,
             "index": index,
             "mig_mode": mig_mode,
-            "mig_devices": gpu.mig_devices if mig_mode is not None else None,
+            "mig_devices": None if mig_mode is None else gpu.mig_devices or (0 if told_all else None),
             "ecc_mode": mode("ecc mode", " ecc", smi_fields.on_off),
             "event_reasons": smi_fields.active_reasons(reasons),
             "event_reason_counters_us": dict(smi_fields.reason_counters(counters)),

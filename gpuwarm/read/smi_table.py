@@ -57,6 +57,7 @@ class _Table:
     gpus: list[dict[str, Any]] = field(default_factory=list)
     rows_of_gpu: int = 0
     mig_devices: list[int] | None = None  # GPU index of each
+    mig_devices_ended: bool = False  # something stands below the last of them, or it is said that there are none
     processes: list[tuple[int, GpuProcess]] | None = None
     with_instances: bool = False  # the process table has the columns GI and CI
     processes_begun: bool = False  # the rule below their header is there
@@ -111,9 +112,11 @@ def _tables(lines: list[str]) -> list[_Table]:
             read_section = _read_gpus
         elif "MIG devices" in said:
             table.mig_devices = []
+            table.mig_devices_ended = "No MIG devices" in said
             read_section = _read_mig_devices
         elif "rocesses:" in said:
             table.processes = []
+            table.mig_devices_ended = True
             table.processes_begun = "=" in rule
             table.with_instances = bool(re.search(r"\bGI\b", said))
             read_section = _read_processes
@@ -360,5 +363,6 @@ def _gpu(table: _Table, values: dict[str, Any]) -> GpuState:
     if table.processes is not None and (table.processes or table.processes_ended):
         known["processes"] = tuple(process for gpu, process in table.processes if gpu == index)
     if table.mig_devices is not None:
-        known["mig_devices"] = table.mig_devices.count(index) if index is not None else None
+        none = 0 if table.mig_devices_ended else None
+        known["mig_devices"] = None if index is None else table.mig_devices.count(index) or none
     return GpuState(**known)
