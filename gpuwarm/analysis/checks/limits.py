@@ -52,9 +52,9 @@ for a moment during a change of clocks, so look twice.""",
     "sync-boost": """\
 The GPU belongs to a sync-boost group: all of the group run at the clock of the slowest.""",
     "busy-at-idle-power": """\
-Utilisation says that some kernel was always running; power says that next to nothing was computed. Kernels that wait
-for each other or for the host do this, as does a hung process. It says nothing good about being warm: trust power and
-clocks rather than utilisation.""",
+Utilisation says that some kernel was always running; power says that next to nothing was computed. Tiny kernels do
+this, kernels that wait for each other or for the host, and a hung process. It says nothing good about being warm: trust
+power and clocks rather than utilisation.""",
     "pcie-below-max": """\
 Under load the PCIe link is slower or narrower than GPU and slot allow, and copies take that much longer. A link that
 is slow at rest is normal (it saves power) and is not reported.""",
@@ -93,7 +93,7 @@ def _power(gpu: GpuState, reasons: frozenset[str]) -> Iterator[Finding]:
             f"{gpu.utilization_pct:.0f} % utilisation at the power of an idle GPU",
             gpu.index,
             evidence=f"{_drawn(gpu)}; {_clock(gpu)}",
-            advice="Something waits rather than computes, or hangs: see who.",
+            advice="Tiny kernels do this, and programs that wait for each other, or hang: see who.",
             command=f"nvidia-smi pmon -i {gpu.index} -c 5",
         )
 
