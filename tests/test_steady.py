@@ -227,3 +227,10 @@ def test_iterations_of_seconds_are_judged_as_those_of_microseconds() -> None:
 def test_a_recording_without_iterations_is_too_short() -> None:
     judgement = steady.judge(Recording(np.empty(0, SAMPLE), np.empty(0, ITERATION), Metadata()))
     assert judgement.behaviour == "too_short"
+
+
+def test_what_most_starts_did_decides_and_the_others_are_named() -> None:
+    slowdowns = [noisy(np.repeat([0.9, 1.0], [200, 3000]), seed=seed) for seed in (1, 2)]
+    judgement = steady.judge(recording(*slowdowns, noisy(np.repeat([1.2, 1.0], [200, 3000]), seed=3)))
+    assert (judgement.behaviour, judgement.also) == ("slowdown", ("warmup",))
+    assert judgement.per_start == ("slowdown", "slowdown", "warmup")

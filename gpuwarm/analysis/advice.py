@@ -20,7 +20,7 @@ from gpuwarm.analysis.statelog import StateLog
 from gpuwarm.analysis.states import ClockState
 from gpuwarm.analysis.steady import Bias, Judgement, Steady, Warmup, judge
 from gpuwarm.analysis.stretch import Stretch, stretches
-from gpuwarm.analysis.transitions import Transition, find
+from gpuwarm.analysis.transitions import Transition
 from gpuwarm.analysis.trust import VERDICTS, Verdict
 from gpuwarm.analysis.words import duration
 from gpuwarm.machine import GpuState, MachineState
@@ -85,8 +85,8 @@ def of(
     """
     meta = recording.meta
     gpu = meta.machine_before.gpus[0] if meta.machine_before and meta.machine_before.gpus else None
-    judged = judge(recording, tolerance=tolerance, warmup_ms=warmup_ms)
     found = stretches(recording)
+    judged = judge(recording, tolerance=tolerance, warmup_ms=warmup_ms, found=found)
     shown = _shown(found, judged)
     moved = None if shown is None else mover(recording, shown, judged, tolerance=tolerance)
     limit = limits.of(recording, found, gpu, warm_after_ms=judged.warmup.time_ms)
@@ -105,7 +105,7 @@ def of(
         steady=judged.steady,
         bias=judged.bias,
         cold_start=cold,
-        transitions=find(recording),
+        transitions=judged.transitions,
         bound=limit.bound,
         sampling=meta.sampling,
         verdict=verdict,

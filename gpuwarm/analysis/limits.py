@@ -215,19 +215,19 @@ def _clock(busy: Recording, warm: Recording) -> _Sign | None:
 
 def _highest(rows: Rows, *, held_ms: float, after_ms: float) -> float | None:
     """The highest clock that was held for so long, from `after_ms` into each load on; None where none was."""
-    rows = rows[np.isfinite(rows["sm_clock_mhz"])]
-    if rows.size <= _CLOCK_BLOCK:
-        return median(rows["sm_clock_mhz"])
-    step_ms = np.diff(rows["t_ns"]) / 1e6
+    known = np.flatnonzero(np.isfinite(rows["sm_clock_mhz"]))
+    clock_mhz, t_ns = rows["sm_clock_mhz"][known], rows["t_ns"][known]  # two columns: copies of rows take seconds
+    if known.size <= _CLOCK_BLOCK:
+        return median(clock_mhz)
+    step_ms = np.diff(t_ns) / 1e6
     usual_ms = float(np.median(step_ms))
     size = max(_CLOCK_BLOCK, ceil(held_ms / usual_ms)) if usual_ms > 0 else _CLOCK_BLOCK
-    edges = [0, *(np.flatnonzero(step_ms > max(NVML_LATE_MS, 3 * usual_ms)) + 1), rows.size]
+    edges = [0, *(np.flatnonzero(step_ms > max(NVML_LATE_MS, 3 * usual_ms)) + 1), known.size]
     held = []
     for begin, end in pairwise(edges):
-        load = rows[begin:end]
-        clocks = load["sm_clock_mhz"][load["t_ns"] >= load["t_ns"][0] + after_ms * 1e6]
+        clocks = clock_mhz[begin:end][t_ns[begin:end] >= t_ns[begin] + after_ms * 1e6]
         blocks = clocks[: clocks.size // size * size].reshape(-1, size)
-        held += [float(np.median(blocks, axis=1).max())] if blocks.size else []
+        held += [float(np.partition(blocks, size // 2, axis=1)[:, size // 2].max())] if blocks.size else []
     return max(held, default=None)
 
 

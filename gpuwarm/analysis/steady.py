@@ -1,5 +1,6 @@
 """Where warm-up ends, what kind of behaviour it was, and what a shorter warm-up would cost."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -70,6 +71,7 @@ class Judgement:
     slope_pct_per_s: float | None = None  # of a drifting one
     settles_ms: tuple[float, float, float] | None = None  # of one that slows down: when it would end, and interval
     per_start: tuple[Behaviour, ...] = field(default_factory=tuple)
+    transitions: tuple[Transition, ...] = ()  # all of the recording
 
 
 GPU_BOUND_SHARE = 0.9  # of the latency is the GPU's own time: the host can only add jitter to it
@@ -78,7 +80,7 @@ BENCHMARK_MS = 1000.0  # the measurement whose bias is told: the second after th
 # Rounded up to two digits, and these; at most a sixth more.
 ROUND_STEPS = (1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.8, 2, 2.2, 2.5, 2.8, 3, 3.5, 4, 4.5, 5, 5.5, 6, 7, 8, 9, 10)
 SLOW_TIMES, SLOW_MS = 2.0, 500.0  # heat is told from the clock where it takes this much longer
-# The worst comes last: what any start did decides over what the others did.
+# The worst comes last.
 SEVERITY: tuple[Behaviour, ...] = ("flat", "warmup", "slowdown", "too_short", "drift", "cyclic", "no_steady_state")
 
 
@@ -91,7 +93,13 @@ class _Judged:
     settling: Settling = field(default_factory=Settling)
 
 
-def judge(recording: Recording, *, tolerance: float = 0.01, warmup_ms: Sequence[float] = ()) -> Judgement:
+def judge(
+    recording: Recording,
+    *,
+    tolerance: float = 0.01,
+    warmup_ms: Sequence[float] = (),
+    found: Sequence[Stretch] | None = None,
+) -> Judgement:
     """What the latencies of a recording did and how long to warm up.
 
     Latency is the caller's. Where it finds no rest but the GPU's own time does, that is judged instead: what the host
@@ -101,42 +109,50 @@ def judge(recording: Recording, *, tolerance: float = 0.01, warmup_ms: Sequence[
         recording: anything that loads.
         tolerance: of steady latency, within which it is steady.
         warmup_ms: other lengths to judge in the bias table.
+        found: its stretches, where they are at hand.
     """
-    starts = _starts(recording, tolerance)
+    starts = _by_latency(recording, stretches(recording) if found is None else found, tolerance)
     if not starts:
         return Judgement("too_short", evidence=("there are no latencies",))
+    changes = find(recording, [start.stretch for start in starts])
+    starts = [_with_state(recording, start, changes) for start in starts]
     behaviours = tuple(start.course.behaviour for start in starts)
     steady = [start for start in starts if start.course.end is not None]
     if 2 * len(steady) <= len(starts):
-        return _unsteady(starts, behaviours)
+        return replace(_unsteady(starts), per_start=behaviours, transitions=changes)
     removed_ms = max(_removed_ms(recording, start) for start in steady)
-    deciding = max(steady, key=lambda start: SEVERITY.index(start.course.behaviour))
+    deciding = _typical(steady)
     warmup = _warmup(steady, len(starts), removed_ms)
     asked = sorted({*COMMON_WARMUPS_MS, *warmup_ms, warmup.recommended_ms or 0.0})
-    also = dict.fromkeys(name for start in steady for name in start.course.also)
+    others = [start.course.behaviour for start in steady if start.course.behaviour != "flat"]
+    also = dict.fromkeys([*(name for start in steady for name in start.course.also), *others])
     return Judgement(
         deciding.course.behaviour,
-        tuple(also),
+        tuple(name for name in also if name != deciding.course.behaviour),
         (*deciding.course.evidence, *deciding.settling.flags, *_apart(starts, steady), *_removed(removed_ms)),
         warmup,
         _steady(steady),
         tuple(_bias(steady, ms, removed_ms) for ms in asked),
         per_start=behaviours,
+        transitions=changes,
     )
 
 
-def _starts(recording: Recording, tolerance: float) -> list[_Judged]:
-    found = [
-        _Judged(each, course(each.elapsed_ms, each.latency_ms, tolerance=tolerance)) for each in stretches(recording)
+def _typical(starts: list[_Judged]) -> _Judged:
+    """A start that did what most did; of equally many, the worst."""
+    counts = Counter(start.course.behaviour for start in starts)
+    return max(starts, key=lambda start: (counts[start.course.behaviour], SEVERITY.index(start.course.behaviour)))
+
+
+def _by_latency(recording: Recording, found: Sequence[Stretch], tolerance: float) -> list[_Judged]:
+    whole = [_Judged(each, course(each.elapsed_ms, each.latency_ms, tolerance=tolerance)) for each in found]
+    if all(start.course.end is not None for start in whole):
+        return whole
+    own = [
+        _Judged(each, course(each.elapsed_ms, each.latency_ms, tolerance=tolerance))
+        for each in stretches(recording, quantity="gpu")
     ]
-    if any(start.course.end is None for start in found):
-        own = [
-            _Judged(each, course(each.elapsed_ms, each.latency_ms, tolerance=tolerance))
-            for each in stretches(recording, quantity="gpu")
-        ]
-        found = _the_gpus_own(recording, found, own) or found
-    changes = find(recording, [start.stretch for start in found])
-    return [_with_state(recording, start, changes) for start in found]
+    return _the_gpus_own(recording, whole, own) or whole
 
 
 def _the_gpus_own(recording: Recording, whole: list[_Judged], own: list[_Judged]) -> list[_Judged] | None:
@@ -187,17 +203,16 @@ def _with_state(recording: Recording, start: _Judged, changes: tuple[Transition,
     )
 
 
-def _unsteady(starts: list[_Judged], behaviours: tuple[Behaviour, ...]) -> Judgement:
-    worst = max(starts, key=lambda start: (start.course.end is None, SEVERITY.index(start.course.behaviour)))
+def _unsteady(starts: list[_Judged]) -> Judgement:
+    typical = _typical([start for start in starts if start.course.end is None])
     return Judgement(
-        worst.course.behaviour,
-        worst.course.also,
-        worst.course.evidence,
+        typical.course.behaviour,
+        typical.course.also,
+        typical.course.evidence,
         Warmup(starts=len(starts)),
-        period_ms=worst.course.period_ms,
-        slope_pct_per_s=worst.course.slope_pct_per_s,
-        settles_ms=worst.course.settles_ms,
-        per_start=behaviours,
+        period_ms=typical.course.period_ms,
+        slope_pct_per_s=typical.course.slope_pct_per_s,
+        settles_ms=typical.course.settles_ms,
     )
 
 
