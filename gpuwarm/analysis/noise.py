@@ -13,10 +13,10 @@ WINDOW = 256  # values among which the usual scatter around that median is taken
 OUTLIER = 1.6  # times P90 - P10: 4 standard deviations of normal noise; both modes of a bimodal one stay
 
 CHUNK = 250  # values; levels change between chunks, and their medians do not care about a few that hold a change
-MIN_CHUNKS, MAX_CHUNKS = 6, 60
+MIN_CHUNKS, MAX_CHUNKS = 8, 60
 MOST_VALUES = 1 << 15  # of more, means are taken first: that changes no long-run variance
 LONGEST_SHARE = 1 / 60  # of the signal: correlation that lasts longer is not noise but what the signal does
-SHORTEST_CHUNK = 48
+SHORTEST_CHUNK = 24
 GROWTH = {1: 1.0, 2: 1.5, 4: 2.5}
 MIN_BATCHES = 25  # for a variance between batch means
 KEPT, KEPT_VARIANCE = 0.8, 0.4377  # the smaller differences of batch means, and their variance when normal with 1
@@ -51,7 +51,7 @@ def long_run_variance(values: Floats) -> float:
         size = values.size // MOST_VALUES
         return size * long_run_variance(values[: values.size // size * size].reshape(-1, size).mean(axis=1))
     n = values.size
-    chunks = min(int(np.clip(n // CHUNK, MIN_CHUNKS, MAX_CHUNKS)), max(2, n // MAX_CHUNKS))
+    chunks = min(int(np.clip(n // CHUNK, MIN_CHUNKS, MAX_CHUNKS)), max(2, n // SHORTEST_CHUNK))
     length = n // chunks
     found = [
         growth * _autoregressive(values, max(length // divisor, min(length, SHORTEST_CHUNK)))

@@ -160,8 +160,7 @@ def _the_gpus_own(recording: Recording, whole: list[_Judged], own: list[_Judged]
     if [start.stretch.start for start in whole] != [start.stretch.start for start in own]:
         return None
     gained = sum(start.course.end is not None for start in own) > sum(start.course.end is not None for start in whole)
-    driven = sum(_driven_by_host(recording, start.stretch) for start in own)
-    if not gained or 2 * driven > len(own):
+    if not gained or 2 * sum(_driven_by_host(recording, start.stretch) for start in own) > len(own):
         return None
     said = "judged by the GPU's own time: what the host adds to it finds no rest"
     return [
@@ -183,8 +182,7 @@ def _driven_by_host(recording: Recording, own: Stretch) -> bool:
     grows = follows_enqueue(recording, own)
     if grows is not None:
         return grows > 0
-    rows = recording.iterations[own.rows]
-    gpu_ns, host_ns = median(rows["gpu_ns"]), median(rows["host_ns"])
+    gpu_ns, host_ns = (median(recording.iterations[name][own.rows]) for name in ("gpu_ns", "host_ns"))
     return gpu_ns is None or host_ns is None or gpu_ns <= GPU_BOUND_SHARE * host_ns
 
 
@@ -292,7 +290,7 @@ def round_up(value: float) -> float:
     if value <= ROUND_STEPS[-1]:
         return float(np.ceil(value))
     power = 10.0 ** np.floor(np.log10(value))
-    return float(next(step * power for step in ROUND_STEPS if step * power >= value * (1 - 1e-9)))
+    return round(float(next(step * power for step in ROUND_STEPS if step * power >= value * (1 - 1e-9))), 6)
 
 
 def _steady(steady: list[_Judged]) -> Steady:
