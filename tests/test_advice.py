@@ -76,6 +76,36 @@ def test_latency_that_follows_the_host_is_not_laid_on_the_gpu() -> None:
     assert found.flags == {}
 
 
+def _restless_host(*, sync: str = "block") -> Recording:
+    """144 us on the GPU; the caller waits 280 to 310 us, which never settles."""
+    tables = []
+    for n in range(3):
+        rows = measured.inference(n, measured.noisy(np.full(12_000, 0.144), seed=n, noise=0.002))
+        wander = 0.295 + 0.015 * np.sign(np.sin(np.arange(rows.size) ** 1.2 / 3000 + n))
+        rows["host_ns"] = measured.noisy(wander, seed=10 + n, noise=0.002) * measured.MS
+        rows["t_ns"] = rows["t_ns"][0] + np.concatenate([[0], np.cumsum(rows["host_ns"])[:-1]]).astype(np.int64)
+        tables.append(rows)
+    return measured.recording(*tables, workload=Workload("medium", options={"sync": sync, "copies": "no"}))
+
+
+def test_a_steady_gpu_under_a_restless_host_is_degraded_and_says_how_far_latency_wanders() -> None:
+    found = advice.of(_restless_host())
+    assert found.steady.quantity == "gpu"
+    assert found.verdict == "degraded"
+    assert found.reasons == ("what the caller waits for is not steady, the GPU's own time alone is",)
+    assert found.answer.endswith(
+        "What the caller waits for wanders from 280 to 310 us (11 %), which no warm-up ends. What helps: "
+        "a spin wait (--sync spin), a CPU core of its own (taskset) at a fixed clock (governor performance), "
+        "a CUDA graph."
+    )
+    host = next(finding for finding in found.findings if finding.id == "host-unrest")
+    assert host.evidence.startswith("136 to 166 us of it lie outside the GPU's own work")
+
+
+def test_what_was_done_already_is_not_advised() -> None:
+    assert "spin" not in advice.of(_restless_host(sync="spin")).answer
+
+
 def test_json_has_the_keys_of_the_contract_and_a_transition_goes_from_to() -> None:
     content = advice.to_json(advice.of(measured.capped()))
     assert set(content) >= CONTRACT

@@ -1,11 +1,13 @@
 """The answer in words, for every behaviour there is."""
 
+import measured
 import pytest
 
-from gpuwarm.analysis.answer import Before, answer
+from gpuwarm.analysis.answer import Before, answer, before
 from gpuwarm.analysis.finding import Finding
 from gpuwarm.analysis.movement import Mover
 from gpuwarm.analysis.steady import Behaviour, Judgement, Steady, Warmup
+from gpuwarm.analysis.stretch import stretches
 
 FREE = Finding("throttling", "ok", "none")
 CAPPED = Finding("throttling", "info", "the clock is held down by the power limit")
@@ -40,6 +42,7 @@ def test_a_warmup_of_the_host_is_not_the_gpus() -> None:
     assert told("warmup", steady=slow) == (
         "Warm up 75 ms (28 iterations): latency falls from 2.64 ms at first to 2 ms (-24 %)."
     )
+    assert told("warmup", steady=slow, moved=CLOCK).endswith("(-24 %) as the GPU's clock rises.")
     assert told("warmup", steady=slow, moved=HOST).endswith("(-24 %) as the host gets faster, not the GPU.")
 
 
@@ -83,4 +86,21 @@ def test_what_keeps_latency_moving_is_named() -> None:
     hot = Finding("throttling", "warning", "the clock is held down by temperature")
     assert told("no_steady_state", moved=CLOCK, throttling=hot) == (
         f"{start}with the SM clock, as the clock is held down by temperature."
+    )
+
+
+def test_at_first_is_what_a_short_benchmark_sees_however_long_it_takes_to_settle() -> None:
+    """As an H200 at its power limit: 2.9 ms for 60 ms, then 3.0, 3.15 ms from 2 s on."""
+    level = measured.steps((2.9, 20), (3.0, 650), (3.15, 1000))
+    recording = measured.recording(measured.inference(0, level), measured.inference(1, level))
+    judged = Judgement("slowdown", warmup=Warmup(2012.0), steady=STEADY)
+    assert before(recording, stretches(recording), judged).level_ms == pytest.approx(2.9)
+
+
+def test_what_no_warmup_ends_is_said_with_what_helps() -> None:
+    unrest = Finding("host-unrest", "warning", "What the caller waits for wanders", advice="What helps: a spin wait.")
+    judged = Judgement("no_steady_state")
+    assert answer(judged, None, FREE, HOST, unrest) == (
+        "No warm-up length can be given: latency does not settle, and what moves it is the host, not the GPU. "
+        "What the caller waits for wanders, which no warm-up ends. What helps: a spin wait."
     )

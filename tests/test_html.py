@@ -70,6 +70,15 @@ def test_the_answer_comes_first_and_all_sentences_of_the_terminal_follow():
             assert {cell for cell in row if cell} <= {*reader.words("th"), *reader.words("td")}
 
 
+def test_the_bias_tables_headings_are_not_repeated_in_its_cells_but_its_picture_is_told_in_full() -> None:
+    recording = staircase()
+    page = html.page(recording, staircase_advice(recording))
+    row = re.search(r"<tr>\s*<th[^>]*>200 ms</th>.*?</tr>", page, re.DOTALL).group()
+    assert re.findall(r"<td[^>]*>([^<]*)</td>", row) == ["+4.1 %", "+20 %", ""]
+    assert ">after a warm-up of</th>" in page
+    assert "200 ms mean +4.1 % p99 +20 %" in page
+
+
 def test_it_asks_nothing_of_a_network_and_runs_no_script():
     reader = Reader(PAGE)
     sources = [attributes[name] for _, attributes in reader.elements for name in ("src", "href") if name in attributes]

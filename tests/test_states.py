@@ -48,6 +48,17 @@ def test_dithering_under_a_cap_and_a_single_odd_reading_are_no_states() -> None:
     assert [state[0::2] for state in states(rows, samples)] == [("nvml", 0)]
 
 
+def test_the_way_down_from_the_start_before_is_left_out_and_the_rise_has_its_step() -> None:
+    rows = measured.inference(0, np.full(1000, 2.0), np.nan)
+    samples = measured.sampled(rows, pstate=0.0, sm_clock_mhz=1980.0)
+    since_ms = (samples["t_ns"] - rows["t_ns"][0]) / measured.MS
+    for until_ms, mhz in ((-100, 345.0), (-350, 405.0), (-700, 480.0), (-900, 1980.0)):  # begins at -464 ms
+        samples["sm_clock_mhz"][since_ms < until_ms] = mhz
+    recording = measured.recording(rows, samples=[samples])
+    found = passed_through(recording, stretches(recording)[0])
+    assert [(state.sm_clock_mhz, state.during) for state in found] == [(345.0, "driver_init"), (1980.0, "context")]
+
+
 def test_a_clock_measured_on_the_gpu_comes_with_the_latency_at_it() -> None:
     clock = measured.steps((1810.0, 50), (1660.0, 950))
     recording = measured.recording(measured.inference(0, 3600.0 / clock, clock), samples=[])
@@ -97,6 +108,13 @@ def test_how_far_the_callers_latency_wanders_is_told_with_the_hosts_part_of_it()
     assert found.host_ms == pytest.approx((0.049, 0.089), rel=0.01)
     late_ms = stretches(recording)[0].elapsed_ms[900]
     assert restless(recording, stretches(recording), after_ms=late_ms).latency_ms[0] == pytest.approx(0.120, rel=0.01)
+
+
+def test_a_staircase_is_the_clocks_though_latency_falls_further_than_the_clock_rises() -> None:
+    """A GeForce: the memory clock rises, too."""
+    clock = measured.steps((765.0, 30), (1350.0, 100), (2055.0, 400))
+    latency = measured.steps((2.75, 30), (0.98, 100), (0.65, 400))
+    assert moved(measured.recording(measured.inference(0, latency, clock))).cause == "clock"
 
 
 def test_what_moves_with_neither_is_not_explained() -> None:

@@ -101,17 +101,59 @@ def test_pstates_are_labels_where_they_change_and_a_long_way_is_cut(capped: Advi
     page = printed(replace(capped, states=tuple(state(n) for n in range(9))), capsys)
     chain = " ".join(page[page.index("Clock") : page.index("Changes")].split())
     assert chain == (
-        "Clock P8 300 MHz -> P7 400 MHz at 100 ms -> P8 500 MHz at 200 ms -> 4 more -> P7 1000 MHz at 700 ms "
-        "-> P8 1100 MHz at 800 ms (NVML, late by up to 250 ms; 0 is the first inference)"
+        "Clock P8 300 MHz -> P7 400 MHz at 100 ms -> P8 500 MHz at 200 ms -> 4 more (600 to 900 MHz) "
+        "-> P7 1000 MHz at 700 ms -> P8 1100 MHz at 800 ms (NVML, late by up to 250 ms; 0 is the first inference)"
     )
 
 
 def test_the_largest_changes_are_shown_in_order_of_time(capped: Advice, capsys) -> None:
-    changes = tuple(Transition(0, 10.0 * n, "sm_clock", 300.0, 400.0, float(n % 7)) for n in range(20))
+    changes = tuple(Transition(0, 100.0 * n, "sm_clock", 300.0, 400.0, float(n % 7)) for n in range(20))
     page = printed(replace(capped, transitions=changes), capsys)
     shown = page[page.index("Changes") : page.index("Warm-up")]
-    assert re.findall(r"(\S+) ms: ", shown) == ["50", "60", "120", "130"]
+    assert re.findall(r"(\S+ m?s): ", shown) == ["500 ms", "600 ms", "1.2 s", "1.3 s"]
     assert "and 16 more (--json)" in shown
+
+
+def changes(capped: Advice, capsys: pytest.CaptureFixture[str], *seen: Transition) -> str:
+    page = printed(replace(capped, transitions=seen), capsys)
+    return " ".join(page[page.index("Changes") + 7 : page.index("Warm-up")].split())
+
+
+def test_what_changes_at_one_moment_is_one_line(capped: Advice, capsys) -> None:
+    assert changes(
+        capped,
+        capsys,
+        Transition(0, 150.0, "sm_clock", 765.0, 1350.0, -64.0, -43.0, "yes"),
+        Transition(0, 150.0, "pstate", "P5", "P3", -64.0),
+        Transition(0, 165.0, "mem_clock", 810.0, 5001.0, -65.0, -43.0, "partly"),
+        Transition(0, 305.0, "sm_clock", 1350.0, 1980.0, -30.0, -31.0, "yes"),
+    ) == (
+        "150 ms: SM clock 765 -> 1350 MHz, P-state P5 -> P3, memory clock 810 -> 5001 MHz: latency -65 %, of which the "
+        "clock explains a part (-43 %) 305 ms: SM clock 1350 -> 1980 MHz: latency -30 %, as the clock predicts (-31 %)"
+    )
+
+
+def test_a_gpu_read_between_two_inferences_is_no_change_worth_a_line(capped: Advice, capsys) -> None:
+    idle = Transition(0, 70.0, "event_reasons", "gpu_idle", "none", -85.0)
+    capping = Transition(0, 120.0, "event_reasons", "gpu_idle", "sw_power_cap", 8.0)
+    assert changes(capped, capsys, idle, capping) == (
+        "120 ms: event reasons gpu_idle -> sw_power_cap: latency +8.0 % and 1 more (--json)"
+    )
+    assert changes(capped, capsys, idle).startswith("70 ms: event reasons gpu_idle -> none")
+
+
+def test_starts_that_did_not_settle_are_counted_against_the_next_one(capped: Advice, capsys) -> None:
+    page = printed(replace(capped, warmup=replace(capped.warmup, starts=5, coverage=4 / 6)), capsys)
+    assert "4 of 5 starts were warm by then; the next one will be with a probability of 67 % (4 of 6)" in " ".join(
+        page.split()
+    )
+
+
+def test_the_clock_begins_at_rest_and_says_in_which_step_it_rose(capped: Advice, capsys) -> None:
+    rest = ClockState("nvml", -990.0, -70.0, 345.0, None, 0, during="cuda_import")
+    busy = ClockState("nvml", -70.0, 900.0, 1980.0, None, 0, during="context")
+    page = printed(replace(capped, states=(rest, busy)), capsys)
+    assert "Clock       345 MHz at rest -> 1980 MHz at -70 ms (CUDA context), P0 throughout" in page
 
 
 def test_what_is_missing_leaves_no_hole(capsys) -> None:

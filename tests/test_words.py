@@ -32,3 +32,8 @@ def test_one_is_singular() -> None:
 def test_a_median_leaves_out_what_is_missing() -> None:
     assert words.median([math.nan, 1.0, math.inf, 3.0]) == 2.0
     assert words.median([math.nan]) is None
+
+
+def test_a_span_names_its_unit_once_where_it_is_one() -> None:
+    assert words.span(0.2824, 0.307) == "282 to 307 us"
+    assert words.span(774.0, 1060.0) == "774 ms to 1.06 s"

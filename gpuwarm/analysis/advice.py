@@ -15,13 +15,14 @@ from gpuwarm.analysis.course import Behaviour
 from gpuwarm.analysis.finding import Finding
 from gpuwarm.analysis.flags import flags
 from gpuwarm.analysis.limits import Bound, Parts
-from gpuwarm.analysis.movement import mover
+from gpuwarm.analysis.movement import mover, restless
 from gpuwarm.analysis.statelog import StateLog
 from gpuwarm.analysis.states import ClockState
 from gpuwarm.analysis.steady import Bias, Judgement, Steady, Warmup, judge
 from gpuwarm.analysis.stretch import Stretch, stretches
 from gpuwarm.analysis.transitions import Transition
 from gpuwarm.analysis.trust import VERDICTS, Verdict
+from gpuwarm.analysis.unrest import is_restless, unrest
 from gpuwarm.analysis.words import duration
 from gpuwarm.machine import GpuState, MachineState
 from gpuwarm.metadata import Sampling, Workload
@@ -90,6 +91,8 @@ def of(
     shown = _shown(found, judged)
     moved = None if shown is None else mover(recording, shown, judged, tolerance=tolerance)
     limit = limits.of(recording, found, gpu, warm_after_ms=judged.warmup.time_ms)
+    swings = restless(recording, found, after_ms=judged.warmup.time_ms) if is_restless(judged, moved) else None
+    host = None if swings is None else unrest(swings, judged, meta)
     cold = causes.cold_start(recording)
     verdict, reasons = trust.verdict(recording, judged, limit.throttling, starts=len(found))
     lines, lines_notes = flags(meta, judged.behaviour, judged.warmup)
@@ -110,12 +113,12 @@ def of(
         sampling=meta.sampling,
         verdict=verdict,
         reasons=reasons,
-        findings=(limit.throttling, *_machine_findings(meta.machine_before, cold)),
+        findings=(limit.throttling, *([host] if host else []), *_machine_findings(meta.machine_before, cold)),
         flags=lines,
         # Of another tool's file the notes say how it was read; of a measurement they are among the reasons.
         notes=(*lines_notes, *meta.notes) if meta.source else lines_notes,
         tolerance=tolerance,
-        answer=answer(judged, before(recording, found, judged), limit.throttling, moved),
+        answer=answer(judged, before(recording, found, judged), limit.throttling, moved, host),
         states=() if shown is None else states.passed_through(recording, shown),
         parts=limit.parts,
         bound_evidence=limit.bound_evidence,

@@ -13,7 +13,8 @@ from gpuwarm.analysis.words import count, duration, median, number, percent
 from gpuwarm.recording import Recording
 
 FEW_ITERATIONS = 3  # slow for being first, not for want of time: said in iterations
-AT_FIRST_SHARE = 0.2  # of the time of the warm-up is what "at first" means
+AT_FIRST_MS = 25.0  # what a short benchmark without warm-up sees; an H200's power limit bites after 50 ms
+AT_FIRST_SHARE = 0.5  # of the time of the warm-up, where that is shorter
 AT_FIRST_MIN = 5  # iterations, so that one or two slow ones do not stand for all
 
 
@@ -31,7 +32,8 @@ def before(recording: Recording, found: Sequence[Stretch], judged: Judgement) ->
         return None
     early = []
     for stretch in _of_quantity(recording, found, judged.steady.quantity):
-        until = int(np.searchsorted(stretch.elapsed_ms, AT_FIRST_SHARE * judged.warmup.time_ms))
+        until_ms = min(AT_FIRST_MS, AT_FIRST_SHARE * judged.warmup.time_ms)
+        until = int(np.searchsorted(stretch.elapsed_ms, until_ms))
         early.append(stretch.latency_ms[: max(AT_FIRST_MIN, until)])
     first_ms, level_ms = (median([pick(values) for values in early]) for pick in (lambda v: v[0], np.median))
     return None if first_ms is None or level_ms is None else Before(first_ms, level_ms)
@@ -42,8 +44,15 @@ def _of_quantity(recording: Recording, found: Sequence[Stretch], quantity: Quant
     return found if same else stretches(recording, quantity=quantity)
 
 
-def answer(judged: Judgement, early: Before | None, throttling: Finding, moved: Mover | None) -> str:
-    """One or two sentences for a person who asked how long to warm up."""
+def answer(
+    judged: Judgement, early: Before | None, throttling: Finding, moved: Mover | None, unrest: Finding | None = None
+) -> str:
+    """One or two sentences for a person who asked how long to warm up; and what no warm-up ends, if anything."""
+    told = _answer(judged, early, throttling, moved)
+    return told if unrest is None else f"{told} {unrest.summary}, which no warm-up ends. {unrest.advice}"
+
+
+def _answer(judged: Judgement, early: Before | None, throttling: Finding, moved: Mover | None) -> str:
     unsettled = judged.behaviour in ("drift", "no_steady_state", "too_short")
     if unsettled or judged.steady is None or judged.warmup.recommended_ms is None:
         return _no_steady_state(judged, throttling, moved)
@@ -71,8 +80,8 @@ def answer(judged: Judgement, early: Before | None, throttling: Finding, moved: 
         )
     faster = percent(100 * (judged.steady.median_ms / early.level_ms - 1))
     falls = f"latency falls from {duration(early.level_ms)} at first to {level} ({faster})"
-    by_host = " as the host gets faster, not the GPU" if moved is not None and moved.cause == "host" else ""
-    return f"Warm up {_length(judged.warmup)}: {falls}{by_host}."
+    by = {"host": " as the host gets faster, not the GPU", "clock": " as the GPU's clock rises"}
+    return f"Warm up {_length(judged.warmup)}: {falls}{'' if moved is None else by[moved.cause]}."
 
 
 def _length(warmup: Warmup) -> str:

@@ -17,6 +17,7 @@ COLD_PHASE = "first"  # name of the phase that holds a start's two cold inferenc
 _NS_PER_MS = 1e6
 _STEP_NAMES = {
     "interpreter": "Python",
+    "python": "Python, gpuwarm",  # of recordings in which the two are one step
     "gpuwarm": "gpuwarm's own imports",
     "cuda_import": "import CUDA",
     "driver_init": "initialise driver",

@@ -49,13 +49,15 @@ def mover(recording: Recording, stretch: Stretch, judged: Judgement, *, toleranc
     moved, clock_moved = _spread(latency), _spread(clock)
     if moved is None or moved <= tolerance:
         return None
-    if clock_moved is not None and clock_moved >= MATTERS_SHARE * moved:
-        if _together(latency, 1 / clock) < GOES_WITH:
+    cycle = np.divide(1.0, clock, out=np.full(clock.size, np.nan), where=clock > 0)  # latency is proportional to it
+    cycle_moved = _spread(cycle)
+    if cycle_moved is not None and cycle_moved >= MATTERS_SHARE * moved:
+        if _together(latency, cycle) < GOES_WITH:
             return None
         return Mover(
             "clock",
             f"latency moves by {100 * moved:.1f} % with the SM clock measured on the GPU, "
-            f"which moves by {100 * clock_moved:.1f} %",
+            f"which moves by {100 * (clock_moved or 0.0):.1f} %",
         )
     how = _by_host(recording, stretch, latency, until)
     if how is None:
@@ -106,10 +108,16 @@ def _share(whole: Floats, part: Floats) -> float | None:
 
 
 def _blocks(values: Floats) -> Floats:
-    """Medians of equal blocks; NaN where a block holds a missing value."""
+    """Medians of what is known in equal blocks; NaN where that is less than half."""
     blocks = min(BLOCKS, values.size // MIN_BLOCK_ITERATIONS)
     edges = np.linspace(0, values.size, blocks + 1).astype(np.int64)
-    return np.array([np.median(values[begin:end]) for begin, end in pairwise(edges)])
+    known = np.isfinite(values)
+    return np.array(
+        [
+            np.median(values[begin:end][known[begin:end]]) if 2 * known[begin:end].sum() > end - begin else np.nan
+            for begin, end in pairwise(edges)
+        ]
+    )
 
 
 def _spread(blocks: Floats) -> float | None:

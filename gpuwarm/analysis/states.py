@@ -1,12 +1,16 @@
 """The states a GPU passed through, told apart by its clocks; the P-state is a label."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
 
+from gpuwarm.analysis.causes import END
 from gpuwarm.analysis.stretch import Stretch
 from gpuwarm.analysis.words import median
+from gpuwarm.metadata import Mark
 from gpuwarm.recording import Floats, Recording, Rows
 
 SAME_CLOCK_SHARE = 0.03  # clocks this near are one state: a power cap makes the SM clock wander by 1 to 2 %
@@ -26,22 +30,46 @@ class ClockState:
     mem_clock_mhz: float | None = None
     pstate: int | None = None
     latency_ms: float | None = None  # median; only where the clock was measured with the inference itself
+    during: str | None = None  # the step of the cold start (named by the mark that ends it) in which it was first read
 
 
 def passed_through(recording: Recording, stretch: Stretch) -> tuple[ClockState, ...]:
     """The states of one start in order: NVML's from rest to its last inference, then those measured on the GPU."""
     zero_ns = int(recording.iterations["t_ns"][stretch.rows[0]])
     end_ns = int(recording.iterations["t_ns"][stretch.rows[-1]])
-    begin_ns = _process_start_ns(recording, stretch.start, zero_ns) - int(LOOK_BACK_MS * 1e6)
+    marks = _marks(recording, stretch.start)
+    begin_ns = marks[0].t_ns if marks else zero_ns
     times = recording.samples["t_ns"]
-    samples = recording.samples[(times >= begin_ns) & (times <= end_ns)]
-    return (*of_samples(samples, zero_ns), *_from_gpu(recording.iterations["sm_clock_mhz"][stretch.rows], stretch))
+    samples = recording.samples[(times >= begin_ns - int(LOOK_BACK_MS * 1e6)) & (times <= end_ns)]
+    read = _from_rest(of_samples(samples, zero_ns), begin_ms=(begin_ns - zero_ns) / 1e6)
+    named = (replace(state, during=_step(marks, zero_ns + state.from_ms * 1e6)) for state in read)
+    return (*named, *_from_gpu(recording.iterations["sm_clock_mhz"][stretch.rows], stretch))
 
 
-def _process_start_ns(recording: Recording, start: int, default_ns: int) -> int:
+def _from_rest(states: tuple[ClockState, ...], *, begin_ms: float) -> tuple[ClockState, ...]:
+    """Without those that are the way down from what ran before."""
+    first = max((index for index, state in enumerate(states) if state.from_ms <= begin_ms), default=0)
+    while (
+        first + 1 < len(states)
+        and states[first + 1].from_ms < 0
+        and states[first + 1].sm_clock_mhz < states[first].sm_clock_mhz
+    ):
+        first += 1
+    return states[first:]
+
+
+def _marks(recording: Recording, start: int) -> tuple[Mark, ...]:
     starts = recording.meta.starts
-    marks = starts[start].marks if start < len(starts) else ()
-    return min((mark.t_ns for mark in marks), default=default_ns)
+    found = starts[start].marks if start < len(starts) else ()
+    return tuple(sorted(found, key=lambda mark: mark.t_ns))
+
+
+def _step(marks: Sequence[Mark], t_ns: float) -> str | None:
+    """The step under way; None before the process began, and after its first inference did."""
+    for begin, end in pairwise(marks):
+        if begin.t_ns <= t_ns < end.t_ns and end.name != END:
+            return end.name
+    return None
 
 
 def of_samples(samples: Rows, zero_ns: int) -> tuple[ClockState, ...]:

@@ -218,9 +218,9 @@ def _apart(starts: list[_Judged], steady: list[_Judged]) -> tuple[str, ...]:
     if len(steady) == len(starts):
         return ()
     others = sorted({start.course.behaviour for start in starts if start.course.end is None})
-    return (
-        f"{count(len(starts) - len(steady), 'start')} of {len(starts)} found no steady state ({', '.join(others)})",
-    )
+    told = [name.replace("_", " ") for name in others if name != "no_steady_state"]
+    what = f" ({', '.join(told)})" if told else ""
+    return (f"{count(len(starts) - len(steady), 'start')} of {len(starts)} found no steady state{what}",)
 
 
 def _removed_ms(recording: Recording, start: _Judged) -> float:

@@ -31,6 +31,8 @@ def verdict(
     reasons = [*_unusable(recording, judged)]
     worst: Verdict = "unusable" if reasons else "trusted"
     lesser = [*_doubts(recording, throttling, starts)]
+    if judged.steady is not None and "host_unsteady" in judged.also:
+        lesser.insert(0, "what the caller waits for is not steady, the GPU's own time alone is")
     if lesser and not reasons:
         worst = "degraded"
     return worst, tuple(dict.fromkeys([*reasons, *lesser]))

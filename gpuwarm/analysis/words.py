@@ -16,6 +16,13 @@ def duration(value_ms: float) -> str:
     return f"{number(value_ms / unit_ms if value_ms else 0.0)} {name if value_ms else 'ms'}"
 
 
+def span(low_ms: float, high_ms: float) -> str:
+    """Two durations, the unit once where it is the same: 282 to 307 us, 774 ms to 1.06 s."""
+    low, high = duration(low_ms), duration(high_ms)
+    value, unit = low.split(" ")
+    return f"{value} to {high}" if high.endswith(f" {unit}") else f"{low} to {high}"
+
+
 def effect(value_ms: float, interval_ms: tuple[float, float] | None) -> str:
     """A signed difference and its interval in one unit: +1.5 (1.45 to 1.56) s, -298 (-310 to -285) us."""
     ends = interval_ms or ()

@@ -139,7 +139,10 @@ def _to_paste(flags: Mapping[str, str]) -> Iterator[_Html]:
 
 def _figures(recording: Recording, advice: Advice, tables: Mapping[str, Table]) -> Iterator[_Html]:
     """Each figure there is data for, or the sentence that says what is missing."""
-    said = {title: "; ".join(" ".join(filter(None, row)) for row in table.rows) for title, table in tables.items()}
+    said = {
+        title: "; ".join(" ".join(filter(None, row)) for row in table.without_heading())
+        for title, table in tables.items()
+    }
     for name, (caption, what) in _FIGURES.items():
         try:
             figure = plot.draw(name, recording, advice)

@@ -12,12 +12,16 @@ from gpuwarm.analysis.gaps import Idleness
 from gpuwarm.analysis.limits import THROTTLING
 from gpuwarm.analysis.states import ClockState
 from gpuwarm.analysis.transitions import Transition
+from gpuwarm.analysis.unrest import UNREST
 from gpuwarm.analysis.words import count, duration, number, percent
 
 Tone = Literal["plain", "faint", "good", "warning", "bad"]
 SMALL_SHARE_PCT = 1.0  # of a cold start; smaller steps are added up
 MAX_STATES = 6
 MAX_TRANSITIONS = 4
+SAME_MOMENT_MS = 30.0  # NVML's sensors are refreshed each 20 to 100 ms, not all at once
+_IDLE = "gpu_idle"
+_UNITS = {"sm_clock": " MHz", "mem_clock": " MHz", "power": " W"}
 _TONES: dict[str, Tone] = {
     "trusted": "good",
     "degraded": "warning",
@@ -34,7 +38,14 @@ _SENSORS = {
     "temperature_c": "temperature",
     "gpu_util_pct": "utilization",
 }
-_KINDS = {"sm_clock": "SM clock", "mem_clock": "memory clock", "pstate": "P-state", "event_reasons": "event reasons"}
+_BIAS = "a benchmark of one second reads so much more (+) or less (-) than steady"
+_KINDS = {
+    "sm_clock": "SM clock",
+    "mem_clock": "memory clock",
+    "pstate": "P-state",
+    "event_reasons": "event reasons",
+    "power": "power limit",
+}
 
 
 @dataclass(frozen=True)
@@ -47,13 +58,23 @@ class Line:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells under headings; a cell says what it is, also without its heading."""
+    """Rows of cells under headings, which a terminal leaves out."""
 
     heading: tuple[str, ...]
     right: tuple[bool, ...]  # which columns are set to the right
     rows: tuple[tuple[str, ...], ...]
     marked: int | None = None  # the row to look at
     shares: tuple[float | None, ...] = ()  # of the whole, one a row, where they are to be seen as bars
+    spoken: tuple[str, ...] = ()  # what stands before the cells of each column where no heading does
+
+    def without_heading(self) -> tuple[tuple[str, ...], ...]:
+        """Rows whose cells say what they are."""
+        if not self.spoken:
+            return self.rows
+        return tuple(
+            tuple(f"{name} {cell}" if name and cell else cell for name, cell in zip(self.spoken, row, strict=True))
+            for row in self.rows
+        )
 
 
 @dataclass(frozen=True)
@@ -100,7 +121,7 @@ def _timed(advice: Advice) -> Iterator[Section]:
     yield from _changes(advice)
     yield Section("Warm-up", tuple(_warmup(advice)))
     if advice.bias:
-        yield Section("Bias", (Line("of the second that follows a warm-up of"),), table=_bias(advice))
+        yield Section("Bias", (Line(f"{_BIAS} after a warm-up of:"),), table=_bias(advice))
     if advice.cold_start is not None and advice.cold_start.phases:
         yield Section("Cold start", (Line(_total(advice.cold_start)),), table=_cold_start(advice.cold_start))
     yield from map(_finding, advice.findings)
@@ -126,7 +147,9 @@ def _changes(advice: Advice) -> Iterator[Section]:
 
 
 def _finding(finding: Finding) -> Section:
-    title = "Throttling" if finding.id == THROTTLING else "Machine"
+    title = {THROTTLING: "Throttling", UNREST: "Host"}.get(finding.id, "Machine")
+    if finding.id == UNREST:  # its summary and advice are part of the answer itself
+        return Section(title, (Line(finding.evidence or finding.summary),))
     more = [Line(text) for text in (finding.evidence, finding.advice) if text]
     return Section(
         title, (Line(finding.summary, _TONES.get(finding.severity, "plain")), *more), command=finding.command
@@ -167,36 +190,87 @@ def _chain(states: Sequence[ClockState]) -> str:
     labels = {state.pstate for state in states}
     several = len(labels) > 1
     shown = [_state(state, with_pstate=several, begin=index > 0) for index, state in enumerate(states)]
+    if _is_rest(states):
+        shown[0] += " at rest"
     if len(shown) > MAX_STATES:
-        shown[MAX_STATES // 2 : 1 - MAX_STATES // 2] = [f"{len(shown) - MAX_STATES + 1} more"]
+        left_out = slice(MAX_STATES // 2, 1 - MAX_STATES // 2)
+        clocks_mhz = [state.sm_clock_mhz for state in states[left_out]]
+        shown[left_out] = [f"{len(clocks_mhz)} more ({min(clocks_mhz):.0f} to {max(clocks_mhz):.0f} MHz)"]
     common = next(iter(labels))
     return " -> ".join(shown) + ("" if several or common is None else f", P{common} throughout")
 
 
+def _is_rest(states: Sequence[ClockState]) -> bool:
+    """Whether the clock rose before the first inference did anything."""
+    return len(states) > 1 and states[1].from_ms < 0 and states[0].sm_clock_mhz < states[1].sm_clock_mhz
+
+
 def _state(state: ClockState, *, with_pstate: bool, begin: bool) -> str:
     label = f"P{state.pstate} " if with_pstate and state.pstate is not None else ""
-    return f"{label}{state.sm_clock_mhz:.0f} MHz" + (f" at {duration(state.from_ms)}" if begin else "")
+    when = f" at {duration(state.from_ms)}" if begin else ""
+    step = f" ({step_name(state.during)})" if begin and state.during else ""
+    return f"{label}{state.sm_clock_mhz:.0f} MHz{when}{step}"
 
 
 def _transitions(advice: Advice) -> Iterator[Line]:
-    """Those with the largest effect in the start whose states are shown."""
+    """The moments with the largest effect in the start whose states are shown."""
     longest = advice.warmup.longest_start
     shown_start = advice.transitions[0].start if longest is None else longest
     own = [each for each in advice.transitions if each.start == shown_start]
-    largest = sorted(own, key=lambda each: -abs(each.latency_change_pct or 0.0))[:MAX_TRANSITIONS]
-    for each in sorted(largest, key=lambda each: each.t_ms):
-        yield Line(_transition(each))
-    if len(advice.transitions) > len(largest):
-        yield Line(f"and {len(advice.transitions) - len(largest):,} more (--json)", "faint")
+    moments = _moments([each for each in own if not _only_idle(each)] or own)
+    largest = sorted(moments, key=lambda moment: -abs(_largest(moment).latency_change_pct or 0.0))[:MAX_TRANSITIONS]
+    for moment in sorted(largest, key=lambda moment: moment[0].t_ms):
+        yield Line(_moment(moment))
+    more = len(advice.transitions) - sum(map(len, largest))
+    if more:
+        yield Line(f"and {more:,} more (--json)", "faint")
 
 
-def _transition(each: Transition) -> str:
-    text = f"{duration(each.t_ms)}: {_KINDS.get(each.kind, each.kind)} {_value(each.before)} -> {_value(each.after)}"
-    if each.latency_change_pct is not None:
-        text += f", latency {percent(each.latency_change_pct)}"
-    if each.predicted_by_clock_pct is not None:
-        text += f" (constant cycles: {percent(each.predicted_by_clock_pct)})"
-    return text if each.explained == "unknown" else f"{text}, explained: {each.explained}"
+def _only_idle(each: Transition) -> bool:
+    """Whether all that changed is that the GPU was between two inferences as it was read."""
+    before, after = ({*str(value).split(", ")} - {"none", _IDLE} for value in (each.before, each.after))
+    return each.kind == "event_reasons" and before == after
+
+
+def _moments(changes: Sequence[Transition]) -> list[list[Transition]]:
+    """Changes that are so near that they are one: sensors are read one after another."""
+    found: list[list[Transition]] = []
+    for each in sorted(changes, key=lambda each: each.t_ms):
+        if found and each.t_ms - found[-1][0].t_ms <= SAME_MOMENT_MS:
+            found[-1].append(each)
+        else:
+            found.append([each])
+    return found
+
+
+def _largest(moment: Sequence[Transition]) -> Transition:
+    return max(moment, key=lambda each: abs(each.latency_change_pct or 0.0))
+
+
+def _moment(moment: Sequence[Transition]) -> str:
+    """What changed, from before the first to after the last of its kind, and what latency did."""
+    by_kind = {each.kind: [other for other in moment if other.kind == each.kind] for each in moment}
+    changed = (
+        f"{_KINDS.get(kind, kind)} {_value(each[0].before)} -> {_value(each[-1].after)}{_UNITS.get(kind, '')}"
+        for kind, each in by_kind.items()
+    )
+    text = f"{duration(moment[0].t_ms)}: {', '.join(changed)}"
+    effect = _largest(moment)
+    if effect.latency_change_pct is None:
+        return text
+    return f"{text}: latency {percent(effect.latency_change_pct)}{_explained(effect)}"
+
+
+def _explained(each: Transition) -> str:
+    if each.predicted_by_clock_pct is None:
+        return ""
+    predicted = percent(each.predicted_by_clock_pct)
+    return {
+        "yes": f", as the clock predicts ({predicted})",
+        "partly": f", of which the clock explains a part ({predicted})",
+        "no": f", which the clock does not explain ({predicted})",
+        "unknown": f" (the clock predicts {predicted})",
+    }[each.explained]
 
 
 def _value(value: float | str | None) -> str:
@@ -217,16 +291,18 @@ def _warmup(advice: Advice) -> Iterator[Line]:
             low, high = (duration(end) for end in warmup.interval_ms)
             yield Line(f"{low} to {high} ({warmup.interval_kind})")
         if warmup.coverage is not None:
+            warm = round(warmup.coverage * (warmup.starts + 1))
             yield Line(
-                f"the next start is warm by then with a probability of {100 * warmup.coverage:.0f} % "
-                f"({warmup.starts} of {warmup.starts + 1})"
+                f"{warm if warm < warmup.starts else 'all'} of {warmup.starts} starts were warm by then; "
+                f"the next one will be with a probability of {100 * warmup.coverage:.0f} % "
+                f"({warm} of {warmup.starts + 1})"
             )
         if warmup.clock_warm_ms is not None and warmup.heat_steady_ms is not None:
             yield Line(f"clock warm at {duration(warmup.clock_warm_ms)}, heat at {duration(warmup.heat_steady_ms)}")
     for sentence in advice.evidence:
         yield Line(sentence)
-    if advice.also:
-        yield Line(f"also: {', '.join(advice.also)}")
+    if "slow_first" in advice.also and warmup.time_ms is None:  # else the evidence says it with its numbers
+        yield Line("the first inferences are slow beyond that")
 
 
 def _bias(advice: Advice) -> Table:
@@ -234,15 +310,15 @@ def _bias(advice: Advice) -> Table:
     rows, marked = [], None
     for place, row in enumerate(advice.bias):
         mean, p99 = (
-            "not known" if value is None else f"{name} {percent(value)}"
-            for name, value in (("mean", row.mean_bias_pct), ("p99", row.p99_bias_pct))
+            "not known" if value is None else percent(value) for value in (row.mean_bias_pct, row.p99_bias_pct)
         )
         if row.warmup_ms == advice.warmup.recommended_ms:
             marked = place
         note = "recommended" if marked == place else ""
         rows.append((f"{number(row.warmup_ms)} ms", mean, p99, note))
-    heading = ("warm-up", "mean latency", "99th percentile", "note")
-    return Table(heading, (True, True, True, False), tuple(rows), marked)
+    heading = ("after a warm-up of", "mean latency", "99th percentile", "note")
+    spoken = ("", "mean", "p99", "")
+    return Table(heading, (True, True, True, False), tuple(rows), marked, spoken=spoken)
 
 
 def _cold_start(cold: ColdStart) -> Table:
