@@ -8,6 +8,7 @@ from itertools import pairwise
 from gpuwarm.errors import InputError
 
 LONGEST_NAME = 40  # characters of a column's name in a script of somebody's own; a sentence has more
+CELLS_MAX = 600  # of a header; nvidia-smi knows 240 fields
 KNOWN_MIN = 2  # columns of a header that must be known; prose with commas in it knows none
 
 # Units to those of nvidia-smi; what is not here counts 1.
@@ -145,7 +146,7 @@ def is_header(cells: Sequence[str]) -> bool:
 
     A word alone is none, a field with its unit or its dots is.
     """
-    if any(re.fullmatch(r"[-+\d.,:/ ]+", cell.strip()) for cell in cells):
+    if len(cells) > CELLS_MAX or any(re.fullmatch(r"[-+\d.,:/ ]+", cell.strip()) for cell in cells):
         return False
     if len(cells) == 1:
         return re.match(r"[\w.]+[.\w]+ \[[A-Za-z%/]+\]$|\w+\.\w+", cells[0]) is not None and bool(named(cells[0]).field)

@@ -18,13 +18,14 @@ from gpuwarm.machine import EVENT_REASONS
 from gpuwarm.read import cells, smi_columns, smi_time
 from gpuwarm.read.cells import Block, Mask
 from gpuwarm.read.smi_columns import Column
-from gpuwarm.read.smi_fields import averages_power, reason_name
+from gpuwarm.read.smi_fields import GPUS_MAX, averages_power, reason_name
 from gpuwarm.read.smi_log import SmiLog
 from gpuwarm.recording import SAMPLE, Floats
 
-BLOCK_BYTES = 1 << 19  # so big that numpy's cost a call vanishes, so small that a block stays in the cache
+BLOCK_BYTES = 1 << 20  # so big that numpy's cost a call vanishes, so small that a block stays in the cache
 HEAD_LINES = 400  # the header hides behind at most so many lines of prompts; so many rows tell columns by their values
-GPUS_MAX = 256  # more names than that name something else
+LONGEST_HEADER = 32_000  # bytes; one of all the 240 fields there are has 9,000
+ODD_LOOKED_AT = 1000  # lines that are no rows; whether the columns change shows among the first
 GOOD_COMMAND = (
     "nvidia-smi --query-gpu=timestamp,index,pstate,clocks.sm,clocks.mem,power.draw,utilization.gpu,"
     "clocks_event_reasons.active --format=csv -lms 100"
@@ -104,7 +105,7 @@ def _table(data: bytes, given: tuple[Column, ...] | None) -> _Table | None:
     head = data[:BLOCK_BYTES].split(b"\n", HEAD_LINES)[:HEAD_LINES]
     begin = 0
     for raw in head:
-        line = raw.decode("utf-8", "replace").strip()
+        line = raw.decode("utf-8", "replace").strip() if len(raw) < LONGEST_HEADER else ""
         end = begin + len(raw) + 1
         queried = re.search(r"--query-gpu[= ]([\w.]+(?:,[\w.]+)+)", line)
         if queried and given is None:
@@ -122,7 +123,7 @@ def _table(data: bytes, given: tuple[Column, ...] | None) -> _Table | None:
 
 def _by_values(head: Sequence[bytes]) -> _Table | None:
     """The table of a log without header."""
-    lines = [raw.decode("utf-8", "replace").strip() for raw in head]
+    lines = [raw.decode("utf-8", "replace").strip() for raw in head if len(raw) < LONGEST_HEADER]
     for delimiter in _DELIMITERS:
         rows = [row for line in lines if (row := _split(line, delimiter))]
         widths = Counter(len(row) for row in rows)
@@ -183,7 +184,9 @@ class _Reader:
         self._plan: dict[str, Read] = {}
         self._gpus: dict[int, _Gpu] = {}
         self._headers = 0
-        self._damaged: list[int] = []  # where in the data the damaged rows begin
+        self._damaged = 0
+        self._first_damaged: int | None = None  # where in the data
+        self._looked_at = 0
         self._notes = list(table.notes)
 
     def add(self, begin: int, end: int) -> None:
@@ -196,14 +199,14 @@ class _Reader:
             columns=len(self._table.columns),
         )
         t_ns, good = self._times(block)
-        if self._table.header:
-            first = _split(self._table.header, self._table.delimiter)[0]
-            good &= ~cells.begins_with(block.column(0), first.encode())
+        headers = self._headers_among(block)
+        good &= ~headers
         if not ends_whole and good.size > 1 and good[-1]:
             column = block.column(len(self._table.columns) - 1)
             good[-1] = _alike(column.text(-2), column.text(-1))
-        for place in [*block.odd, *block.places(~good)]:
-            self._set_aside(block.text(place), begin + place[0])
+        self._headers += int(headers.sum())
+        odd = [_of_each_length(block.places(headers)), block.odd, block.places(~good & ~headers)]
+        self._damaged += self._damaged_among(block, np.concatenate(odd), begin)
         if good.any():
             self._append(block if good.all() else block.chosen(good), t_ns[good])
 
@@ -219,16 +222,31 @@ class _Reader:
             return np.zeros(count, np.int64), np.zeros(count, np.bool_)
         return smi_time.nanoseconds(column, self._time)
 
-    def _set_aside(self, line: str, place: int) -> None:
-        if line == self._table.header:
-            self._headers += 1
-        elif self._table.header and smi_columns.is_header(_split(line, self._table.delimiter)):
-            raise InputError(
-                f"{self._source} changes its columns in line {self._line(place):,}: "
-                "give what is before that line and what follows it as two files"
-            )
-        elif line:
-            self._damaged.append(place)
+    def _headers_among(self, block: Block) -> Mask:
+        """Which rows begin as the header does."""
+        if not self._table.header:
+            return np.zeros(block.begin.shape[0], np.bool_)
+        first = _split(self._table.header, self._table.delimiter)[0]
+        return cells.begins_with(block.column(0), first.encode())
+
+    def _damaged_among(self, block: Block, places: NDArray[np.int64], begin: int) -> int:
+        """How many lines that are no rows are something, and neither blank nor the header."""
+        looked_at: list[tuple[int, int]] = places[: max(0, ODD_LOOKED_AT - self._looked_at)].tolist()
+        self._looked_at += len(looked_at)
+        damaged = int(places.shape[0]) - len(looked_at)
+        for first, last in looked_at:
+            line = block.text(first, last)
+            if not line or line == self._table.header:
+                continue
+            if self._table.header and smi_columns.is_header(_split(line[:LONGEST_HEADER], self._table.delimiter)):
+                raise InputError(
+                    f"{self._source} changes its columns in line {self._line(begin + first):,}: "
+                    "give what is before that line and what follows it as two files"
+                )
+            damaged += 1
+            if self._first_damaged is None:
+                self._first_damaged = begin + first
+        return damaged
 
     def _line(self, place: int) -> int:
         return self._data.count(b"\n", 0, place) + 1
@@ -350,9 +368,9 @@ class _Reader:
             notes.append(self._time.doubt)
         if self._headers:
             notes.append(f"the header comes {self._headers + 1:,} times: read once")
-        if self._damaged:
-            where = self._line(self._damaged[0])
-            notes.append(f"{len(self._damaged):,} rows are cut or damaged and left out, the first in line {where:,}")
+        if self._first_damaged is not None:
+            where = self._line(self._first_damaged)
+            notes.append(f"{self._damaged:,} rows are cut or damaged and left out, the first in line {where:,}")
         gpus = sorted(self._gpus.values(), key=lambda gpu: gpu.number)
         return SmiLog(
             source=self._source,
@@ -370,6 +388,11 @@ class _Reader:
         return {
             column.field: text.strip() for column, text in zip(self._table.columns, texts, strict=False) if column.field
         }
+
+
+def _of_each_length(places: NDArray[np.int64]) -> NDArray[np.int64]:
+    """One line of each length: among repeated headers, any that is another one. Shape (n, 2) -> (m, 2)."""
+    return places[np.unique(places[:, 1] - places[:, 0], return_index=True)[1]]
 
 
 def _alike(before: str, last: str) -> bool:

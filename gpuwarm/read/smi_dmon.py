@@ -7,6 +7,7 @@ from gpuwarm.errors import InputError
 from gpuwarm.read import smi_csv
 from gpuwarm.read.smi_columns import Column
 from gpuwarm.read.smi_log import SmiLog
+from gpuwarm.read.text import ENDS_BYTES, printable
 
 GOOD_COMMAND = "nvidia-smi dmon -s pcu -o DT -f FILE"
 _FIELDS = {
@@ -26,7 +27,7 @@ _HEADER = re.compile(rb"(?m)^[ \t]*#[ \t]*((?:Date|Time|gpu)\b[ \t\w]*?)[ \t\r]*
 
 def recognise(data: bytes) -> bool:
     """Whether there is dmon's header in it."""
-    header = _HEADER.search(data)
+    header = _HEADER.search(data, 0, ENDS_BYTES)
     return header is not None and b"gpu" in header[1].split()
 
 
@@ -42,7 +43,9 @@ def read(data: bytes, source: str) -> SmiLog:
             f"{source} is of `nvidia-smi pmon`, which tells processes and no clocks: log with `{GOOD_COMMAND}`"
         )
     if len(headers) > 1:
-        raise InputError(f"{source} changes its columns ({headers[1].decode()}): give each part as a file of its own")
+        raise InputError(
+            f"{source} changes its columns ({printable(headers[1].decode())}): give each part as a file of its own"
+        )
     labels = headers[0].decode().lower().split()
     rows = re.sub(rb"(?m)^[ \t]*#.*\n?|\^C", b"", data)  # a terminal echoes the Ctrl-C that ends dmon
     rows = re.sub(rb"(?m)^[ \t]+|[ \t\r]+$", b"", rows)

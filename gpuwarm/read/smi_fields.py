@@ -7,6 +7,8 @@ from typing import Any
 
 from gpuwarm.machine import EVENT_REASONS, GpuState, PersistenceMode, Platform, event_reason_names
 
+GPUS_MAX = 256  # of one machine; a file with more holds something else
+
 _NUMBER = re.compile(r"\s*([-+]?\d{1,15}(?:\.\d{1,9})?)")
 _VERSION = re.compile(r"\s*v?(\d[\d.]*\d)")
 _MISSING = re.compile(

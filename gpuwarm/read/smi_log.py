@@ -102,7 +102,7 @@ class Samples:
 
 
 def samples(log: SmiLog, gpu: str | None) -> Samples:
-    """The samples of one GPU of the log; t_ns counts from the first row.
+    """The samples of one GPU of the log; t_ns counts from the first row. A log of one GPU gives its rows away.
 
     Args:
         log: the log.
@@ -118,7 +118,7 @@ def samples(log: SmiLog, gpu: str | None) -> Samples:
         )
     log = _by_position(log)
     which = _chosen(log, gpu)
-    rows = log.samples[log.gpu == which]
+    rows = log.samples if len(log.gpus) == 1 else log.samples[log.gpu == which]
     begun = int(rows["t_ns"][0])
     if log.clock == "rows":
         rows["t_ns"] = np.arange(rows.shape[0]) * ROW_NS
@@ -140,6 +140,7 @@ def samples(log: SmiLog, gpu: str | None) -> Samples:
     return Samples(Recording(rows, np.empty(0, ITERATION), meta), begun if log.clock == "local" else None)
 
 
+REFRESH_ROWS = 100_000  # enough to see it
 REFRESHED = ("sm_clock_mhz", "power_mw", "power_average_mw", "gpu_util_pct")
 CHANGES_MIN = 10  # of a value before the spacing of its changes says anything
 CHANGES_QUARTILE = 0.25  # the shorter ones: a value may be renewed and stay the same
@@ -157,6 +158,7 @@ def refresh_ns(t_ns: NDArray[np.int64], values: Floats) -> float | None:
 
 def _refresh_ms(rows: Rows) -> dict[str, float]:
     found = {}
+    rows = rows[:REFRESH_ROWS]
     for name in REFRESHED:
         known = np.isfinite(rows[name])
         refresh = refresh_ns(rows["t_ns"][known], rows[name][known])

@@ -89,9 +89,15 @@ def machine_state(lines: list[str], source: str) -> MachineState:
     log = _read_text(lines[begins[-1] :] if begins else lines)
     if len(begins) > 1:
         log.notes.append(f"{source} holds {len(begins)} answers; the last one is read")
+    _refuse_too_many(log, source)
     if not log.gpus:
         raise InputError(f"{source} has the head of `nvidia-smi -q` and no GPU below it; give all that it prints")
     return _state(log, source)
+
+
+def _refuse_too_many(log: _Log, source: str) -> None:
+    if len(log.gpus) > smi_fields.GPUS_MAX:
+        raise InputError(f"{source} has more than {smi_fields.GPUS_MAX} GPUs; give what `nvidia-smi -q` prints once")
 
 
 def _read_text(lines: list[str]) -> _Log:
@@ -164,6 +170,7 @@ def xml_machine_state(text: str, source: str) -> MachineState:
         body, end, _ = document.partition("</nvidia_smi_log>")
         reader = _XmlReader(source)
         reader.read("<nvidia_smi_log" + body + end)
+        _refuse_too_many(reader.log, source)
         if reader.log.gpus:
             logs.append(reader.log)
     if not logs:

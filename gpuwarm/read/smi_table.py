@@ -89,6 +89,10 @@ def machine_state(lines: list[str], source: str) -> MachineState:
         raise InputError(
             f"{source} has the head of an nvidia-smi table and no GPU below it; give all that nvidia-smi prints, or -q"
         )
+    if any(len(table.gpus) > smi_fields.GPUS_MAX for table in tables):
+        raise InputError(
+            f"{source} has more than {smi_fields.GPUS_MAX} GPUs in a table; give what nvidia-smi prints once"
+        )
     most = max(len(table.gpus) for table in tables)
     whole = [table for table in tables if table.complete() and len(table.gpus) == most]
     table = (whole or tables)[-1]

@@ -82,7 +82,7 @@ def utf8(data: bytes, source: str) -> bytes:
             f"{source} is not text; expected is what nvidia-smi or trtexec prints, for example `nvidia-smi -q`"
         )
     data = data.removeprefix(b"\xef\xbb\xbf")
-    if not data.strip():
+    if not probe.strip() and not data.strip():
         raise InputError(
             f"{source} is empty; expected is what nvidia-smi or trtexec prints, for example `nvidia-smi -q`"
         )
@@ -103,6 +103,24 @@ def _encoding(data: bytes) -> str | None:
     return None
 
 
+# What must not reach a terminal from a file: control codes, and marks that turn the direction of writing.
+_UNPRINTABLE = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    """Text on one line that does nothing to a terminal but stand there."""
+    return _UNPRINTABLE.sub("", " ".join(text.split()))
+
+
+ENDS_BYTES = 1 << 20  # of a file, within which its kind shows
+
+
+def has_any(data: bytes, marks: Iterable[bytes]) -> bool:
+    """Whether the first or the last megabyte has one of some marks in it."""
+    last = max(0, len(data) - ENDS_BYTES)
+    return any(data.find(mark, 0, ENDS_BYTES) >= 0 or data.find(mark, last) >= 0 for mark in marks)
+
+
 def plain_lines(data: bytes) -> list[str]:
     """UTF-8 as lines: colour codes out, tabs to blanks, typographic signs to the ASCII they were."""
     text = data.decode("utf-8", "replace")
@@ -111,6 +129,7 @@ def plain_lines(data: bytes) -> list[str]:
     text = _LINE_END.sub("\n", text)
     if "\x1b" in text:
         text = _ESCAPE.sub("", text)
+    text = _UNPRINTABLE.sub("", text)
     return [line.expandtabs().rstrip() for line in text.split("\n")]
 
 
@@ -165,5 +184,6 @@ def looks_like(text: str) -> str:
         if re.search(pattern, text):
             return what
     first = next((line.strip() for line in text.split("\n") if line.strip()), "")
+    first = printable(first)
     shown = first[:_SHOWN_CHARACTERS] + ("..." if len(first) > _SHOWN_CHARACTERS else "")
     return f'text that begins "{shown}"'

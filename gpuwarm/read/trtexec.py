@@ -68,7 +68,7 @@ def traces(files: Sequence[tuple[str, bytes]]) -> tuple[Trace, ...]:
 def recognise(data: bytes, source: str) -> bool:
     """Whether a file is trtexec's log or its --exportTimes."""
     text = utf8(data, source)
-    return trtexec_times.recognise(text) or trtexec_log.recognise(plain_lines(text))
+    return trtexec_times.recognise(text) or trtexec_log.recognise(text)
 
 
 def _of_runs(source: str, runs: Sequence[Run]) -> tuple[Trace, ...]:

@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
+from gpuwarm.read.text import ENDS_BYTES, has_any
+
 LONGEST_LINE = 20_000  # characters; builders print longer ones, of which nothing is read
 MESSAGES_MAX = 20  # warnings, and errors, kept a run; --verbose repeats some without end
 
 _STAMP = re.compile(r"\[(\d\d)/(\d\d)/(\d{4})-(\d\d):(\d\d):(\d\d)\]\s*(?:\[([VIWEF])\] ?)?")
 _LEVEL = re.compile(r"\s*\[([VIWEF])\] ")
-_MARKS = ("TensorRT.trtexec", "runs - GPU latency:", "(host walltime is")
+_MARKS = (b"TensorRT.trtexec", b"runs - GPU latency:", b"(host walltime is")
+_STAMPED = re.compile(rb"\[\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d\] ?\[[VIWEF]\]")
 _NUMBER = r"([-+\d.e]{1,24})"
 Shape = tuple[str, tuple[int, ...]]
 
@@ -74,9 +77,9 @@ class Run:
         return bool(self.command or self.averages or self.summary or self.queries)
 
 
-def recognise(lines: list[str]) -> bool:
-    """Whether there are lines of trtexec in it."""
-    return any(any(mark in line for mark in _MARKS) or _STAMP.search(line) for line in lines)
+def recognise(data: bytes) -> bool:
+    """Whether there are lines of trtexec in it: its own marks, or its time stamps."""
+    return has_any(data, _MARKS) or _STAMPED.search(data, 0, ENDS_BYTES) is not None
 
 
 def runs(lines: list[str]) -> tuple[Run, ...]:
@@ -118,7 +121,7 @@ class _Reader:
 
     def read(self, stamp: int | None, level: str, text: str) -> None:
         """Take one message."""
-        if not text:
+        if not text or (stamp is None and not level and text.split(maxsplit=1)[0] not in _WORDS):
             return
         if text.startswith(("&&&& RUNNING", "=== Model Options ===", "Starting inference", "Warmup completed")):
             self._begin_where_new(text)
@@ -303,3 +306,6 @@ def _patterns() -> dict[str, list[tuple[re.Pattern[str], Callable[..., None]]]]:
 
 
 _PATTERNS = _patterns()
+# First words of whatever is read from a line that has lost its stamp.
+_WORDS = frozenset(_PATTERNS) | {quantity.split()[0] for quantity in _QUANTITIES} | {"===", "Starting", "Latency:"}
+_WORDS |= {"min:", "max:", "mean:", "median:", "percentile:"}

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from gpuwarm.errors import InputError
-from gpuwarm.read.text import looks_like
+from gpuwarm.read.text import has_any, looks_like
 from gpuwarm.recording import ITERATION, Floats, Rows
 
 GOOD_COMMAND = "trtexec --loadEngine=FILE --warmUp=0 --duration=10 --exportTimes=times.json"
@@ -18,6 +18,7 @@ REMOVED_MIN_MS = 20.0  # the first row of a whole file begins 0.4 to 4 ms after 
 REMOVED_MIN_ROWS = 3.0  # nor does it begin so many inferences late
 OVERLAP_SHARE = 0.05  # of the rows that overlap the next: rounding alone makes fewer
 SIX_DIGITS_MS = 10_000.0  # six digits are printed: from here on in steps of 0.1 ms
+ARRAYS_MAX = 1000  # a run appended to the others
 LATEST_MS = 1e12  # thirty years; a time beyond is no time
 NS_PER_MS = 1e6
 
@@ -73,7 +74,7 @@ class Times:
 
 def recognise(data: bytes) -> bool:
     """Whether there are rows of --exportTimes in it."""
-    return b'"startComputeMs"' in data or b'"computeMs"' in data
+    return has_any(data, (b'"startComputeMs"', b'"computeMs"'))
 
 
 def read(data: bytes, source: str) -> tuple[Times, ...]:
@@ -82,9 +83,11 @@ def read(data: bytes, source: str) -> tuple[Times, ...]:
     Raises:
         InputError: no row can be read.
     """
-    found = []
+    found: list[Times] = []
     for begin, end, closed in _arrays(data):
         table, damaged = _table(data[begin:end])
+        if len(found) == ARRAYS_MAX:
+            raise InputError(f"{source} holds more than {ARRAYS_MAX} runs; give them as several files")
         table = table[np.abs(table[:, _BEGIN]) < LATEST_MS]  # not where it is NaN
         if table.shape[0]:
             found.append(_times(table, damaged=damaged, closed=closed, source=source))
