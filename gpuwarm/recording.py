@@ -8,6 +8,7 @@ takes both.
 import json
 import os
 import zipfile
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,7 @@ class Recording:
                 column = rows[name]
                 # Differences of a clock are small and alike, so they compress to a tenth of the times themselves.
                 columns[f"{table}.{name}"] = np.diff(column, prepend=np.int64(0)) if name == "t_ns" else column
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        temporary = path.with_name(f".gpuwarm-{os.getpid()}")
         try:
             with temporary.open("wb") as file:
                 np.savez_compressed(file, allow_pickle=False, **columns)
@@ -57,10 +58,12 @@ class Recording:
                 os.fsync(file.fileno())
             temporary.replace(path)
         except OSError as error:
-            temporary.unlink(missing_ok=True)
             raise RecordingError(
-                f"cannot write {path}: {error.strerror}; choose another place with --output"
+                f"cannot write {path} ({error.strerror}): make room, or choose another place with --output"
             ) from error
+        finally:
+            with suppress(OSError):  # as a rule it has been renamed
+                temporary.unlink()
 
     @classmethod
     def load(cls, path: Path) -> "Recording":
@@ -119,10 +122,20 @@ def _decode(text: bytes, path: Path) -> Metadata:
 
 
 def write_meta(part: Path, meta: Metadata) -> None:
-    """Replace the folder's metadata in one step."""
+    """Replace the folder's metadata in one step.
+
+    Raises:
+        RecordingError: it cannot be written.
+    """
     temporary = part / ".meta.json"
-    temporary.write_bytes(_encode(meta))
-    temporary.replace(part / "meta.json")
+    try:
+        temporary.write_bytes(_encode(meta))
+        temporary.replace(part / "meta.json")
+    except OSError as error:
+        raise RecordingError(
+            f"the measurement ended early ({error.strerror}); what there is of it lies in {part}: make room, or "
+            "choose another place with --output"
+        ) from error
 
 
 def _load_part(part: Path) -> Recording:

@@ -84,9 +84,9 @@ def test_a_build_tells_how_far_it_is(tmp_path: Path, build: Build) -> None:
 @pytest.mark.parametrize(
     ("shape", "options", "sentence"),
     [
-        (["b", 3, 8], {"shapes": {"x": (4, 4, 8)}}, r"--shape x:4x4x8: the model declares -1x3x8"),
-        (["b", 3, 8], {"shapes": {"x": (4, 3)}}, r"--shape x:4x3: the model declares -1x3x8"),
-        (["b", 3, 8], {"shapes": {"z": (4, 3)}}, r"--shape z: the model's inputs are x"),
+        (["b", 3, 8], {"shapes": {"x": (4, 4, 8)}}, r"input x cannot be 4x4x8: the model declares -1x3x8"),
+        (["b", 3, 8], {"shapes": {"x": (4, 3)}}, r"input x cannot be 4x3: the model declares -1x3x8"),
+        (["b", 3, 8], {"shapes": {"z": (4, 3)}}, r"the model has no input z: name one of x"),
         (["b", "s"], {}, r"input x is -1x-1: say how large -1 is, as in --shape x:1x1"),
         ([1, 3], {"fp16": True}, r"--fp16: TensorRT-RTX 1.7.1.116 takes the precision from the model alone: convert"),
         ([1, 3], {"plugins": ("none.so",)}, r"none.so cannot be read \(No such file or directory\)"),

@@ -133,9 +133,9 @@ def test_another_profile_has_other_shapes(tmp_path: Path, standin_tensorrt: Envi
 @pytest.mark.parametrize(
     ("shapes", "profile", "sentence"),
     [
-        ({"x": (9, 3)}, 0, r"--shape x:9x3: in profile 0 the engine takes 1x3 to 8x3"),
-        ({"x": (4, 3, 1)}, 0, r"--shape x:4x3x1: in profile 0 the engine takes 1x3 to 8x3"),
-        ({"z": (1,)}, 0, r"--shape z: the engine's inputs are x"),
+        ({"x": (9, 3)}, 0, r"input x cannot be 9x3: in profile 0 the engine takes 1x3 to 8x3"),
+        ({"x": (4, 3, 1)}, 0, r"input x cannot be 4x3x1: in profile 0 the engine takes 1x3 to 8x3"),
+        ({"z": (1,)}, 0, r"the engine has no input z: name one of x"),
         ({}, 2, r"--profile 2: the engine has 2 optimisation profile\(s\), counted from 0"),
     ],
 )

@@ -51,7 +51,7 @@ DEGRADED = [
         "1 other process on this GPU after the run: ollama (pid 7)",
     ),
     (first_start(rest=Rest(reached=False, waited_s=30.0)), "start 1 began with the GPU not back at rest after 30 s"),
-    (first_start(failure="the process died"), "start 1 failed: the process died"),
+    (first_start(failure="the process died"), "start 1 was cut short: the process died"),
     (first_start(removed_warmup_ms=200.0), "the first 200 ms of inference are not in this file"),
     (
         lambda meta: replace(meta, inferences_per_row=10),

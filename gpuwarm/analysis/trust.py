@@ -68,7 +68,7 @@ def _protocol(meta: Metadata, starts: int) -> Iterator[str]:
         yield f"{count(starts, 'start')} only: how much starts differ is not known"
     for index, start in enumerate(meta.starts, 1):
         if start.failure is not None:
-            yield f"start {index} failed: {start.failure}"
+            yield f"start {index} was cut short: {start.failure}"  # as the notes say it
         if start.rest is not None and start.sampled and not start.rest.reached:
             yield f"start {index} began with the GPU not back at rest after {number(start.rest.waited_s)} s"
         if start.removed_warmup_ms:

@@ -45,7 +45,7 @@ def _gpuwarm(
 
 
 def main() -> NoReturn:
-    """Run the command line; every failure that gpuwarm understands is one sentence on stderr and its exit code."""
+    """Run the command line; what gpuwarm understands to be wrong, or the system says of a file, is one sentence."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a measurement ended by its job system is kept, too
     for name in COMMANDS:
         import_module(f"gpuwarm.cli.{name}")
@@ -54,6 +54,14 @@ def main() -> NoReturn:
     except GpuwarmError as error:
         typer.echo(f"gpuwarm: {error}", err=True)
         sys.exit(error.exit_code)
+    except OSError as error:
+        if error.strerror is None:
+            raise
+        where = error.filename or "the output"
+        typer.echo(
+            f"gpuwarm: {where}: {error.strerror}; look at the path, its permissions and the room there", err=True
+        )
+        sys.exit(GpuwarmError.exit_code)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
     sys.exit(0)

@@ -6,8 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gpuwarm.cli.parse import default_output
+from gpuwarm.errors import InputError
+
 if TYPE_CHECKING:
     from gpuwarm.studies.device import Device
+
+
+DAY_S = 86_400.0  # no measurement is longer; also keeps "inf" out
 
 
 class Sync(str, Enum):
@@ -33,13 +39,27 @@ Plugins = Annotated[list[Path] | None, typer.Option("--plugin", help="Library wi
 AllowHostCode = Annotated[bool, typer.Option("--allow-host-code", help="Load an engine that embeds code for the host.")]
 Fp16 = Annotated[bool, typer.Option("--fp16", help="Build from ONNX with FP16 kernels allowed.")]
 SettleTimeout = Annotated[
-    float, typer.Option(min=0, help="Seconds to wait for the GPU to come to rest before a start.")
+    float, typer.Option(min=0, max=DAY_S, help="Seconds to wait for the GPU to come to rest before a start.")
 ]
 PeriodMs = Annotated[
-    float | None, typer.Option(min=0.5, help="Sampling period; left out: half of the sensors' refresh period.")
+    float | None,
+    typer.Option(min=0.5, max=1000, help="Sampling period; left out: half of the sensors' refresh period."),
 ]
 Seed = Annotated[int, typer.Option(help="Seed of random inputs, of simulated noise and of a random order.")]
 Verbose = Annotated[bool, typer.Option("--verbose", help="Show TensorRT's own messages.")]
+
+
+def recording_at(output: Path | None, model: str | None, simulate: str | None) -> Path:
+    """Where the recording goes: a file NAME.npz.
+
+    Raises:
+        InputError: it cannot be a file.
+    """
+    if output is None:
+        return default_output(model, simulate)
+    if not output.name or output.is_dir():
+        raise InputError(f"--output {output} is a folder: name a file in it, as in --output {output / 'run.npz'}")
+    return output if output.suffix == ".npz" else output.with_name(f"{output.name}.npz")
 
 
 def device_for(gpu: str | None, simulate: str | None, place: Path) -> "Device":
@@ -47,8 +67,10 @@ def device_for(gpu: str | None, simulate: str | None, place: Path) -> "Device":
 
     Raises:
         DeviceError: no driver, no such GPU.
-        InputError: no such simulated GPU.
+        InputError: no such simulated GPU, or one and a real one.
     """
     from gpuwarm.studies.device import real_device, simulated_device
 
+    if gpu is not None and simulate is not None:
+        raise InputError("--gpu chooses among real GPUs, and --simulate needs none: leave one of them out")
     return real_device(gpu) if simulate is None else simulated_device(simulate, place.with_suffix(".part") / "load")

@@ -29,8 +29,9 @@ from gpuwarm.cli.engine import (
     SyncHow,
     Verbose,
     device_for,
+    recording_at,
 )
-from gpuwarm.cli.parse import default_output, named_files, named_shapes, progress
+from gpuwarm.cli.parse import named_files, named_shapes, progress
 
 
 class SwitchId(str, Enum):
@@ -86,7 +87,7 @@ def explain(
     if recorded is not None:
         place, recording = recorded, Recording.load(recorded)
     else:
-        place = output or default_output(model, simulate)
+        place = recording_at(output, model, simulate)
         recording = explain_study(
             device_for(gpu, simulate, place),
             Model(

@@ -11,6 +11,7 @@ import typer
 from gpuwarm.cli import app
 from gpuwarm.cli.answering import AsJson
 from gpuwarm.cli.engine import (
+    DAY_S,
     AllowHostCode,
     EngineProfile,
     Fp16,
@@ -28,8 +29,9 @@ from gpuwarm.cli.engine import (
     SyncHow,
     Verbose,
     device_for,
+    recording_at,
 )
-from gpuwarm.cli.parse import default_output, named_files, named_shapes, progress
+from gpuwarm.cli.parse import named_files, named_shapes, progress
 
 
 @app.command()
@@ -40,7 +42,7 @@ def idle(
         Path | None, typer.Option("--from", metavar="RECORDING", help="Answer again from what was measured before.")
     ] = None,
     simulate: Simulate = None,
-    max_gap: Annotated[float, typer.Option(min=0.001, help="Longest pause, in seconds.")] = 30.0,
+    max_gap: Annotated[float, typer.Option(min=0.001, max=DAY_S, help="Longest pause, in seconds.")] = 30.0,
     repeats: Annotated[int, typer.Option(min=3, help="Pauses of each length.")] = 5,
     tolerance: Annotated[
         float, typer.Option(min=0.05, max=100, metavar="PERCENT", help="Warm is what stays this near to steady.")
@@ -77,7 +79,7 @@ def idle(
     if recorded is not None:
         place, recording = recorded, Recording.load(recorded)
     else:
-        place = output or default_output(model, simulate)
+        place = recording_at(output, model, simulate)
         recording = idle_study(
             device_for(gpu, simulate, place),
             Model(

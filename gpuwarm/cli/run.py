@@ -10,6 +10,7 @@ import typer
 from gpuwarm.cli import app
 from gpuwarm.cli.answering import AsJson, Required, Tolerance, WarmupMs, give
 from gpuwarm.cli.engine import (
+    DAY_S,
     AllowHostCode,
     EngineProfile,
     Fp16,
@@ -27,8 +28,10 @@ from gpuwarm.cli.engine import (
     SyncHow,
     Verbose,
     device_for,
+    recording_at,
 )
-from gpuwarm.cli.parse import default_output, named_files, named_shapes, progress
+from gpuwarm.cli.parse import named_files, named_shapes, progress
+from gpuwarm.errors import InputError
 
 
 @app.command()
@@ -37,9 +40,9 @@ def run(
     output: Output = None,
     simulate: Simulate = None,
     starts: Annotated[int, typer.Option(min=1, help="Cold starts, each in a fresh process.")] = 5,
-    duration: Annotated[float, typer.Option(min=0, help="Seconds of inference per start.")] = 5.0,
+    duration: Annotated[float, typer.Option(min=0, max=DAY_S, help="Seconds of inference per start.")] = 5.0,
     interval_ms: Annotated[
-        float | None, typer.Option(min=0.001, help="Pace the inferences; left out: back to back.")
+        float | None, typer.Option(min=0.001, max=1e3 * DAY_S, help="Pace the inferences; left out: back to back.")
     ] = None,
     sync: SyncHow = Sync.block,
     copies: Annotated[bool, typer.Option("--copies/--no-copies", help="Copy inputs and outputs each time.")] = True,
@@ -75,7 +78,10 @@ def run(
     from gpuwarm.studies.run import Protocol
     from gpuwarm.studies.run import run as run_study
 
-    place = output or default_output(model, simulate)
+    place = recording_at(output, model, simulate)
+    page = place.with_suffix(".html")
+    if report and page.exists():
+        raise InputError(f"{page} exists, and the report would replace it: choose another name with --output")
     device = device_for(gpu, simulate, place)
     wanted = Model(
         path=model,
@@ -106,6 +112,6 @@ def run(
         from gpuwarm.cli.files import write
         from gpuwarm.show import html
 
-        write(place.with_suffix(".html"), [html.page(recording, answer).encode()])
-        progress(f"report:    {place.with_suffix('.html')}")
+        write(page, [html.page(recording, answer).encode()])
+        progress(f"report:    {page}")
     give([answer], as_json=as_json, required=required)

@@ -155,7 +155,7 @@ def _set_shapes(builder: Any, network: Any, config: Any, wanted: Mapping[str, tu
     names = [tensor.name for tensor in inputs]
     unknown = [name for name in wanted if name not in names]
     if unknown:
-        raise EngineError(f"--shape {unknown[0]}: the model's inputs are {', '.join(names)}")
+        raise EngineError(f"the model has no input {unknown[0]}: name one of {', '.join(names)}")
     profile = builder.create_optimization_profile()
     dynamic = False
     for tensor in inputs:
@@ -176,7 +176,9 @@ def _shape(tensor: Any, declared: tuple[int, ...], wanted: tuple[int, ...] | Non
             it in (_DYNAMIC, want) for it, want in zip(declared, wanted, strict=True)
         )
         if not fits:
-            raise EngineError(f"--shape {tensor.name}:{written(wanted)}: the model declares {written(declared)}")
+            raise EngineError(
+                f"input {tensor.name} cannot be {written(wanted)}: the model declares {written(declared)}"
+            )
         return wanted
     if _DYNAMIC in declared[1:]:
         raise EngineError(

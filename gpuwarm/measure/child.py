@@ -26,17 +26,24 @@ _ENTER = (
     "from gpuwarm.measure.entry import main; main()"
 )
 _LAST_MESSAGES_LINES = 3
+_REMEDIES: dict[int, str] = {  # signal -> what its user can do
+    signal.SIGKILL: "where nobody did that, memory ran out: see `sudo dmesg`",
+    signal.SIGBUS: "is there room on the disk?",
+    signal.SIGTERM: "somebody asked it to stop: run again",
+}
+_REMEDY = "a library or the driver broke down: see more with --verbose, and with another engine whether it is this one"
 _END_GRACE_S = 5.0  # CUDA tears a context down in about 0.1 s; a child that needs longer hangs
 
 
 class Child:
     """A running child of `start`."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]", started_ns: int, stem: Path) -> None:
+    def __init__(self, process: "subprocess.Popen[bytes]", started_ns: int, stem: Path, *, show_log: bool) -> None:
         """Wrap a process started at `started_ns` (CLOCK_MONOTONIC) whose files begin with `stem`."""
         self.process = process
         self.started_ns = started_ns
         self._stem = stem
+        self._show_log = show_log
 
     def alive(self) -> bool:
         """Whether it still runs."""
@@ -50,6 +57,8 @@ class Child:
             subprocess.TimeoutExpired: it still runs.
         """
         self.process.wait(timeout_s)
+        if self._show_log:
+            sys.stderr.write(self.log())
         result = self._stem.with_suffix(".result")
         if result.exists():
             return result.read_bytes()
@@ -75,14 +84,21 @@ class Child:
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
         lines = [line for line in self.log().splitlines() if line.strip()][-_LAST_MESSAGES_LINES:]
         said = f"; its last messages: {' | '.join(lines)}" if lines else " without a message"
-        return f"the process for {self._stem.name} {how}{said}"
+        return f"the process for {self._stem.name} {how}{said}; {_REMEDIES.get(-code, _REMEDY)}"
 
     def log(self) -> str:
         """What it wrote to stdout and stderr so far."""
         return self._stem.with_suffix(".log").read_text(errors="replace")
 
 
-def start(target: str, spec: object, *, stem: Path, environment: Mapping[str, str] | None = None) -> Child:
+def start(
+    target: str,
+    spec: object,
+    *,
+    stem: Path,
+    environment: Mapping[str, str] | None = None,
+    show_log: bool = False,
+) -> Child:
     """Start `module:function` on `spec` in a process of its own.
 
     Args:
@@ -90,6 +106,7 @@ def start(target: str, spec: object, *, stem: Path, environment: Mapping[str, st
         spec: what it works on; anything msgspec can encode.
         stem: its files are `stem`.spec, .log, .result or .error.
         environment: variables to set on top of this process's own.
+        show_log: write what it said to stderr once it has ended.
     """
     for outcome in (".result", ".error"):  # of an earlier child of that name
         stem.with_suffix(outcome).unlink(missing_ok=True)
@@ -105,4 +122,4 @@ def start(target: str, spec: object, *, stem: Path, environment: Mapping[str, st
             start_new_session=True,
             env={**os.environ, **(environment or {})},
         )
-    return Child(process, started_ns, stem)
+    return Child(process, started_ns, stem, show_log=show_log)

@@ -273,7 +273,7 @@ class Session:
         names = self.names("INPUT")
         unknown = [name for name in wanted if name not in names]
         if unknown:
-            raise EngineError(f"--shape {unknown[0]}: the engine's inputs are {', '.join(names)}")
+            raise EngineError(f"the engine has no input {unknown[0]}: name one of {', '.join(names)}")
         shapes = {name: self._resolved(name, wanted.get(name), profile) for name in names}
         fixed = {name: self._shape_values(name, profile) for name in names if self.engine.is_shape_inference_io(name)}
         for name, shape in shapes.items():
@@ -299,7 +299,9 @@ class Session:
         )
         if not fits:
             allowed = written(least) if least == most else f"{written(least)} to {written(most)}"
-            raise EngineError(f"--shape {name}:{written(wanted)}: in profile {profile} the engine takes {allowed}")
+            raise EngineError(
+                f"input {name} cannot be {written(wanted)}: in profile {profile} the engine takes {allowed}"
+            )
         return wanted
 
     def _shape_values(self, name: str, profile: int) -> tuple[int, ...]:

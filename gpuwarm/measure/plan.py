@@ -247,6 +247,13 @@ def external_weights(path: Path) -> list[Path]:
 
 
 def cache_folder() -> Path:
-    """Where built engines are kept."""
+    """Where built engines are kept.
+
+    Raises:
+        EngineError: nobody says where; a container's user may have no home.
+    """
     base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "gpuwarm" / "engines"
+    try:
+        return (Path(base) if base else Path.home() / ".cache") / "gpuwarm" / "engines"
+    except RuntimeError as error:
+        raise EngineError("there is no home folder to keep built engines in: set XDG_CACHE_HOME") from error

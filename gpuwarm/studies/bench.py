@@ -3,9 +3,13 @@
 Studies (`run`, `explain`, `idle`) differ in which starts they make; everything that happens around a start is here.
 """
 
+import fcntl
+import os
+import platform
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -13,7 +17,9 @@ from types import TracebackType
 
 import msgspec
 
+from gpuwarm._version import __version__
 from gpuwarm.errors import DeviceError, EngineError, GpuwarmError, RecordingError
+from gpuwarm.machine import MachineState
 from gpuwarm.measure import child
 from gpuwarm.measure.spec import FIRST, EngineSpec, PhaseSpec, StartSpec
 from gpuwarm.metadata import Mark, Metadata, Rest, Start
@@ -21,16 +27,20 @@ from gpuwarm.recording import Recording, read_marks, write_meta
 from gpuwarm.studies.device import Device
 from gpuwarm.studies.watch import POLL_S, Watch, unwatched_rest
 
+Progress = Callable[[str], None]
+_LOCK = "lock"  # held by the process that measures into the folder
+
 
 class Bench:
     """A measurement in `NAME.part/`. Leaving the context ends every child and keeps what was measured."""
 
-    def __init__(self, device: Device, output: Path, meta: Metadata) -> None:
+    def __init__(self, device: Device, output: Path, meta: Metadata, progress: Progress) -> None:
         """Measure on `device` what will become `output`."""
         self.device = device
         self.meta = meta
         self.part = output.with_suffix(".part")
         self._output = output
+        self._progress = progress
         self._watch: Watch | None = None
         self._worker: child.Child | None = None
 
@@ -41,26 +51,45 @@ class Bench:
             RecordingError: a measurement of that name is there already, or the place cannot be written.
         """
         _make_folder(self.part, self._output)
-        if self.device.load_log is not None:
-            Path(self.device.load_log).mkdir()
-        now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-        self.keep(replace(self.meta, complete=False, started_utc=now, machine_before=self.device.state()))
+        with ExitStack() as undo:
+            undo.callback(shutil.rmtree, self.part)
+            self._lock = _lock(self.part)
+            undo.callback(os.close, self._lock)
+            if self.device.load_log is not None:
+                Path(self.device.load_log).mkdir()
+            now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+            machine = self.device.state()
+            versions = _versions(machine)
+            self.keep(replace(self.meta, complete=False, started_utc=now, machine_before=machine, versions=versions))
+            undo.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End the children; save the recording if anything was measured."""
+        """End the children; save the recording if anything was measured.
+
+        Raises:
+            RecordingError: it cannot be saved; it is left in its folder.
+        """
         if self._worker is not None:
             self._worker.end()
+        self.end_sampling()
         if isinstance(error, KeyboardInterrupt):
-            self.note(f"interrupted during start {len(self.meta.starts)}: what was measured until then was kept")
+            self.note(f"interrupted once start {len(self.meta.starts)} had begun: what was measured until then is here")
         elif error is not None:
             self.note(f"ended early: {error}")
-        self.end_sampling()
         if self.anything_measured():
+            if error is not None:
+                self._progress(f"ended early; keeping what was measured until then in {self._output}")
             self._save()
         shutil.rmtree(self.part)
+        os.close(self._lock)
+        if isinstance(error, OSError):  # about the folder's files: what NVML, CUDA and TensorRT say are other errors
+            raise RecordingError(
+                f"the measurement ended early ({error.strerror}): make room for {self.part}, or choose another place "
+                "with --output"
+            ) from error
 
     def note(self, sentence: str) -> None:
         """Add a sentence about what went otherwise than planned."""
@@ -130,6 +159,7 @@ class Bench:
             StartSpec(index=index, folder=str(self.part), engine=engine, phases=tuple(phases)),
             stem=self.part / f"start-{index}",
             environment={**self.device.environment, **(environment or {})},
+            show_log=engine.verbose,
         )
         start = replace(start, marks=(Mark("process_start", worker.started_ns),))
         self._keep_start(index, start)
@@ -178,7 +208,23 @@ class Bench:
         except DeviceError as error:
             self.note(f"the GPU could not be looked at afterwards: {error}")
         self.keep(replace(self.meta, complete=True))
-        Recording.load(self.part).save(self._output)
+        try:
+            Recording.load(self.part).save(self._output)
+        except RecordingError as error:
+            raise RecordingError(
+                f"{error}; what was measured lies in {self.part}, and `gpuwarm analyze {self.part}` reads it"
+            ) from error
+
+
+def _versions(machine: MachineState) -> dict[str, str]:
+    """What is known before a worker adds TensorRT's."""
+    known = {
+        "gpuwarm": __version__,
+        "python": platform.python_version(),
+        "driver": machine.driver_version,
+        "nvml": machine.nvml_version,
+    }
+    return {name: version for name, version in known.items() if version is not None}
 
 
 def _make_folder(part: Path, output: Path) -> None:
@@ -187,8 +233,28 @@ def _make_folder(part: Path, output: Path) -> None:
     try:
         part.mkdir(parents=True)
     except FileExistsError as error:
+        if _locked(part):
+            raise RecordingError(
+                f"another gpuwarm is measuring into {part}: choose another name with --output"
+            ) from error
         raise RecordingError(
             f"{part} holds a measurement that was cut short: read it with `gpuwarm analyze {part}`, or remove it"
         ) from error
     except OSError as error:
         raise RecordingError(f"cannot make {part}: {error.strerror}; choose another place with --output") from error
+
+
+def _lock(part: Path) -> int:
+    """Show, until this process ends or closes the file returned, that a measurement goes on here."""
+    file = os.open(part / _LOCK, os.O_RDWR | os.O_CREAT)
+    fcntl.flock(file, fcntl.LOCK_EX)
+    return file
+
+
+def _locked(part: Path) -> bool:
+    with suppress(FileNotFoundError), (part / _LOCK).open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False

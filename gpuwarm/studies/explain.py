@@ -84,7 +84,7 @@ def explain(
     """
     preparation = Preparation(model, device)
     study = Study("explain", protocol.repeats, protocol.seed)
-    with Bench(device, output, Metadata(command=command, simulated=device.simulate, study=study)) as bench:
+    with Bench(device, output, Metadata(command=command, simulated=device.simulate, study=study), progress) as bench:
         progress("looking at the GPU at rest")
         bench.begin_sampling(protocol.period_ms)
         prepared = preparation.finish(bench.part, progress)

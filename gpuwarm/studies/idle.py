@@ -89,7 +89,7 @@ def idle(
     preparation = Preparation(model, device)
     chosen = within_budget(protocol)
     study = Study("idle", chosen.repeats, chosen.seed)
-    with Bench(device, output, Metadata(command=command, simulated=device.simulate, study=study)) as bench:
+    with Bench(device, output, Metadata(command=command, simulated=device.simulate, study=study), progress) as bench:
         if chosen.max_gap_s < protocol.max_gap_s:
             bench.note(f"pauses over {chosen.max_gap_s:g} s did not fit into --budget-s {protocol.budget_s:g}")
         progress(f"this takes about {chosen.estimate_s():.0f} s, less where pauses turn out not to matter")

@@ -1,5 +1,6 @@
 """The bytes of an engine's inputs: the user's own, or seeded random ones of the right type."""
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -44,10 +45,23 @@ def random_bytes(tensor: Tensor, seed: int) -> bytes:
 
 
 def load(name: str, path: Path) -> NDArray[Any]:
+    """An array of numbers from a file.
+
+    Raises:
+        InputError: there is none in it.
+    """
     try:
-        return np.load(path, allow_pickle=False)  # type: ignore[no-any-return]
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"--input {name}={path} is not a NumPy file ({error}): save it with numpy.save") from error
+        with path.open("rb") as file:
+            found = np.load(file, allow_pickle=False)
+    except OSError as error:
+        raise InputError(
+            f"--input {name}={path} cannot be read ({error.strerror}): look at its path and permissions"
+        ) from error
+    except (ValueError, EOFError, zipfile.BadZipFile):  # with advice of NumPy's that does not help here
+        found = None
+    if not isinstance(found, np.ndarray):  # also where it is an archive, .npz
+        raise InputError(f"--input {name}={path} does not hold one array of numbers: write it with numpy.save")
+    return found
 
 
 def given_bytes(tensor: Tensor, array: NDArray[Any]) -> bytes:

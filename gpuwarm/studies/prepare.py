@@ -1,6 +1,5 @@
 """From what the user names to an engine a cold start can load: runtime, plan, and the bytes of its inputs."""
 
-import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -68,6 +67,11 @@ class Preparation:
             return
         self._arrays = {name: inputs.load(name, path) for name, path in model.inputs.items()}
         self._file = plan.read_model(Path(model.path) if model.path is not None else plan.BUNDLED_MODEL)
+        if self._file.built_by is not None:
+            unused = {"--fp16": model.fp16, "--save-engine": model.save_engine}
+            _refuse(
+                unused, f"{self._file.path} is an engine already, and this is about building one from an ONNX model"
+            )
         self._runtime = plan.choose_runtime(
             self._file, plan.installed_runtimes(), allow_host_code=model.allow_host_code
         )
@@ -88,7 +92,9 @@ class Preparation:
         engine = EngineSpec(
             plan=str(path.resolve()),
             runtime=self._runtime.module,
-            inputs=tuple(self._input(tensor, found, folder) for tensor in found.inputs),
+            inputs=tuple(
+                self._input(tensor, found, folder / f"input-{number}.bin") for number, tensor in enumerate(found.inputs)
+            ),
             profile=self._model.profile,
             plugins=self._plugins(),
             allow_host_code=self._model.allow_host_code,
@@ -122,9 +128,7 @@ class Preparation:
             progress=str(told),
             verbose=self._model.verbose,
         )
-        building = child.start(
-            "gpuwarm.measure.build:build", spec, stem=folder / "build", environment=self._environment
-        )
+        building = self._child("gpuwarm.measure.build:build", spec, folder / "build")
         begin_s = time.monotonic()
         last = ""
         while building.alive():
@@ -151,13 +155,12 @@ class Preparation:
             allow_host_code=self._model.allow_host_code,
             verbose=self._model.verbose,
         )
-        stem = folder / "inspect"
-        asked = child.start("gpuwarm.measure.inspection:inspect", spec, stem=stem, environment=self._environment)
+        asked = self._child("gpuwarm.measure.inspection:inspect", spec, folder / "inspection")
         return msgspec.json.decode(asked.wait(), type=Inspection)
 
-    @property
-    def _environment(self) -> Mapping[str, str]:
-        return self._device.environment
+    def _child(self, target: str, spec: object, stem: Path) -> child.Child:
+        environment, verbose = self._device.environment, self._model.verbose
+        return child.start(target, spec, stem=stem, environment=environment, show_log=verbose)
 
     def _plugins(self) -> tuple[str, ...]:
         return tuple(str(path.resolve()) for path in self._model.plugins)
@@ -165,22 +168,18 @@ class Preparation:
     def _shapes(self) -> dict[str, tuple[int, ...]]:
         return {**{name: array.shape for name, array in self._arrays.items()}, **self._model.shapes}
 
-    def _input(self, tensor: Tensor, found: Inspection, folder: Path) -> InputFile:
+    def _input(self, tensor: Tensor, found: Inspection, path: Path) -> InputFile:
         if tensor.name in self._arrays:
             content = inputs.given_bytes(tensor, self._arrays[tensor.name])
         elif tensor.name in found.fixed:
             content = inputs.shape_bytes(tensor, found.fixed[tensor.name])
         else:
             content = inputs.random_bytes(tensor, self._model.seed)
-        # A tensor's name may hold slashes.
-        path = folder / f"input-{re.sub(r'[^A-Za-z0-9_.-]', '_', tensor.name)}.bin"
         path.write_bytes(content)
         return InputFile(tensor.name, str(path.resolve()), tensor.shape, tensor.dtype)
 
     def _described_inputs(self, tensors: tuple[Tensor, ...]) -> str:
         names = {tensor.name for tensor in tensors}
-        if unknown := sorted(set(self._arrays) - names):
-            raise InputError(f"--input {unknown[0]}: the engine's inputs are {', '.join(sorted(names))}")
         given = [f"{name} from {path.name}" for name, path in self._model.inputs.items()]
         return ", ".join([*given, f"random, seed {self._model.seed}"] if len(given) < len(names) else given)
 
@@ -202,7 +201,28 @@ def _options(model: Model) -> dict[str, str]:
     return {"sync": model.sync, "copies": "yes" if model.copies else "no", "seed": str(model.seed)}
 
 
+def _refuse(given: Mapping[str, object], why: str) -> None:
+    """Say so where an option would have no effect.
+
+    Raises:
+        InputError: one of these was given.
+    """
+    for option, value in given.items():
+        if value:
+            raise InputError(f"{option}: {why}; leave it out")
+
+
 def _simulated(model: Model, profile: str, load_log: str | None) -> Prepared:
+    real = {
+        "--shape": model.shapes,
+        "--input": model.inputs,
+        "--profile": model.profile,
+        "--plugin": model.plugins,
+        "--fp16": model.fp16,
+        "--save-engine": model.save_engine,
+        "--allow-host-code": model.allow_host_code,
+    }
+    _refuse(real, "a simulated GPU runs workloads of its own, which have no engine")
     workloads = simulated.profile_named(profile).workloads
     name = model.path or SIMULATED_WORKLOAD
     if name not in workloads:

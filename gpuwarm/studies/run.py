@@ -1,6 +1,5 @@
 """The main job: cold starts from rest, then continuous inference, while the GPU's state is sampled."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -8,12 +7,13 @@ from gpuwarm.errors import GpuwarmError
 from gpuwarm.measure.spec import PhaseSpec
 from gpuwarm.metadata import Metadata, Phase, Start
 from gpuwarm.recording import Recording
-from gpuwarm.studies.bench import Bench
+from gpuwarm.studies.bench import Bench, Progress
 from gpuwarm.studies.device import Device
 from gpuwarm.studies.prepare import Model, Preparation
+from gpuwarm.studies.watch import UNSEEN_REST_S
 
+TYPICAL_REST_S = 2.5  # after a start on an H200; before the first start there is little to wait for
 UNSAMPLED_STARTS = 3  # enough to tell a driver load of seconds from process starts of half a second
-Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -42,14 +42,14 @@ def run(
         KeyboardInterrupt: after what was measured has been written to `output`.
     """
     preparation = Preparation(model, device)
-    with Bench(device, output, Metadata(command=command, simulated=device.simulate)) as bench:
+    with Bench(device, output, Metadata(command=command, simulated=device.simulate), progress) as bench:
         progress("looking at the GPU at rest")
         bench.begin_sampling(protocol.period_ms)
         prepared = preparation.finish(bench.part, progress)
         bench.keep(replace(bench.meta, workload=prepared.workload))
         for number in range(protocol.starts):
             rest = bench.settle(protocol.settle_timeout_s)
-            progress(_outlook(protocol, bench.meta.starts, number, rest.waited_s))
+            progress(_outlook(protocol, bench.meta, number, rest.waited_s))
             # Simulated noise must differ between starts, as it does between real ones.
             engine = replace(prepared.engine, seed=prepared.engine.seed + number)
             start = bench.start(engine, protocol.phases(), rest=rest)
@@ -64,17 +64,19 @@ def run(
     return Recording.load(output)
 
 
-def _outlook(protocol: Protocol, done: tuple[Start, ...], number: int, rest_s: float) -> str:
+def _outlook(protocol: Protocol, meta: Metadata, number: int, rest_s: float) -> str:
     """What comes next and how long everything will take, from what the starts before took."""
     left = protocol.starts - number
-    load_s = _load_s(done)
-    estimate_s = left * (protocol.duration_s + load_s) + (left - 1) * rest_s
+    load_s = _load_s(meta.starts)
+    estimate_s = left * (protocol.duration_s + load_s) + (left - 1) * max(rest_s, TYPICAL_REST_S)
+    if _sampling_hides_driver_load(meta):
+        estimate_s += UNSAMPLED_STARTS * (UNSEEN_REST_S + load_s)
     return f"start {number + 1} of {protocol.starts}; about {estimate_s:.0f} s left"
 
 
 def _load_s(done: tuple[Start, ...]) -> float:
     """Seconds from process start to the second inference in the newest start; a guess before there is one."""
-    typical_load_s = 1.0  # 0.5 s on an H200 with lazy loading
+    typical_load_s = 1.0  # 0.5 s on an H200 with lazy loading; more where file caches are cold
     marks = {mark.name: mark.t_ns for mark in done[-1].marks} if done else {}
     if "second_inference" not in marks:
         return typical_load_s

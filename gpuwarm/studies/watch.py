@@ -90,6 +90,7 @@ class Watch:
         """Wait until the GPU is back where it was at first sight, or until the time is over."""
         begin = time.monotonic()
         rested_since: float | None = None
+        reached = False
         look = self._look()
         while self.alive() and (now := time.monotonic()) < begin + timeout_s:
             if look is None or not look.at_rest(self._reference):
@@ -97,11 +98,11 @@ class Watch:
             elif rested_since is None:
                 rested_since = now
             elif now - rested_since >= STEADY_REST_S:
+                reached = look.visible()
                 break
             time.sleep(POLL_S)
             look = self._look()
         seen = look or _UNSEEN
-        reached = rested_since is not None and seen.visible()
         return Rest(
             reached=reached,
             waited_s=round(time.monotonic() - begin, 3),
