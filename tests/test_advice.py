@@ -76,12 +76,12 @@ def test_latency_that_follows_the_host_is_not_laid_on_the_gpu() -> None:
     assert found.flags == {}
 
 
-def _restless_host(*, sync: str = "block") -> Recording:
-    """144 us on the GPU; the caller waits 280 to 310 us, which never settles."""
+def _restless_host(*, sync: str = "block", by_us: float = 15.0) -> Recording:
+    """144 us on the GPU; the caller waits 295 us, more or less by some, which never settles."""
     tables = []
     for n in range(3):
         rows = measured.inference(n, measured.noisy(np.full(12_000, 0.144), seed=n, noise=0.002))
-        wander = 0.295 + 0.015 * np.sign(np.sin(np.arange(rows.size) ** 1.2 / 3000 + n))
+        wander = 0.295 + by_us / 1e3 * np.sign(np.sin(np.arange(rows.size) ** 1.2 / 3000 + n))
         rows["host_ns"] = measured.noisy(wander, seed=10 + n, noise=0.002) * measured.MS
         rows["t_ns"] = rows["t_ns"][0] + np.concatenate([[0], np.cumsum(rows["host_ns"])[:-1]]).astype(np.int64)
         tables.append(rows)
@@ -102,8 +102,24 @@ def test_a_steady_gpu_under_a_restless_host_is_degraded_and_says_how_far_latency
     assert host.evidence.startswith("136 to 166 us of it lie outside the GPU's own work")
 
 
+def test_a_gpu_that_drifts_under_a_restless_host_is_not_said_to_be_moved_by_the_host() -> None:
+    found = _restless_host()
+    for n in range(3):
+        own = found.iterations["start"] == n
+        drift = np.linspace(1, 1.1, int(own.sum()))
+        found.iterations["gpu_ns"][own] *= drift
+        found.iterations["sm_clock_mhz"][own] /= drift
+    answer = advice.of(found)
+    assert answer.steady is None
+    assert "the host, not the GPU" not in answer.answer
+
+
 def test_what_was_done_already_is_not_advised() -> None:
     assert "spin" not in advice.of(_restless_host(sync="spin")).answer
+
+
+def test_a_wander_within_the_tolerance_up_and_down_is_not_worth_a_word() -> None:
+    assert [finding.id for finding in advice.of(_restless_host(by_us=2.5)).findings] == ["throttling"]
 
 
 def test_json_has_the_keys_of_the_contract_and_a_transition_goes_from_to() -> None:

@@ -34,7 +34,7 @@ def test_the_heavy_engine_gets_slower_by_the_power_limit(advised: Callable[[str]
     assert heavy.bound == "gpu"
     throttling = heavy.findings[0]
     assert throttling.summary == "the clock is held down by the power limit"
-    assert "SM clock 1661 MHz against 1811 MHz" in throttling.evidence
+    assert "SM clock 1661 MHz against 1809 MHz" in throttling.evidence
     assert "616 W of 700 W" in throttling.evidence
 
 
@@ -51,7 +51,11 @@ def test_what_moves_in_the_small_engines_is_laid_on_the_host_not_on_the_clock(
 ) -> None:
     small = advised(engine)
     assert small.bound == bound
-    assert [finding.severity for finding in small.findings] == ["ok"]
+    assert [(finding.id, finding.severity) for finding in small.findings] == [
+        ("throttling", "ok"),
+        ("host-unrest", "warning"),
+    ]
+    assert "what moves it is the host, not the GPU" in small.answer
     assert len([state for state in small.states if state.source == "gpu"]) == 1
     assert any("the host moves it, not the GPU's clock" in sentence for sentence in small.evidence)
 

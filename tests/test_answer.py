@@ -46,6 +46,12 @@ def test_a_warmup_of_the_host_is_not_the_gpus() -> None:
     assert told("warmup", steady=slow, moved=HOST).endswith("(-24 %) as the host gets faster, not the GPU.")
 
 
+def test_a_level_that_stays_does_not_fall() -> None:
+    assert told("warmup", steady=Steady(2.65, 2.7, 2.8, 0.4, 21, 900)) == (
+        "Warm up 75 ms (28 iterations): until then single inferences are slow or latency wanders about 2.65 ms."
+    )
+
+
 @pytest.mark.parametrize(
     ("behaviour", "evidence", "text"),
     [

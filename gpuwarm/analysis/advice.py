@@ -89,12 +89,14 @@ def of(
     found = stretches(recording)
     judged = judge(recording, tolerance=tolerance, warmup_ms=warmup_ms, found=found)
     shown = _shown(found, judged)
-    moved = None if shown is None else mover(recording, shown, judged, tolerance=tolerance)
+    # What moves it is asked of the latency that was judged.
+    own = _shown(stretches(recording, quantity="gpu"), judged) if "host_unsteady" in judged.also else shown
+    moved = None if own is None else mover(recording, own, judged, tolerance=tolerance)
     limit = limits.of(recording, found, gpu, warm_after_ms=judged.warmup.time_ms)
     swings = restless(recording, found, after_ms=judged.warmup.time_ms) if is_restless(judged, moved) else None
-    host = None if swings is None else unrest(swings, judged, meta)
+    host = None if swings is None else unrest(swings, judged, meta, tolerance=tolerance)
+    verdict, reasons = trust.verdict(recording, judged, limit.throttling, host, starts=len(found))
     cold = causes.cold_start(recording)
-    verdict, reasons = trust.verdict(recording, judged, limit.throttling, starts=len(found))
     lines, lines_notes = flags(meta, judged.behaviour, judged.warmup)
     advice = Advice(
         source=meta.source or source,

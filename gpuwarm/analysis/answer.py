@@ -7,11 +7,12 @@ import numpy as np
 
 from gpuwarm.analysis.finding import Finding
 from gpuwarm.analysis.movement import Mover
-from gpuwarm.analysis.steady import Judgement, Warmup
+from gpuwarm.analysis.steady import Judgement, Steady, Warmup
 from gpuwarm.analysis.stretch import Quantity, Stretch, stretches
 from gpuwarm.analysis.words import count, duration, median, number, percent
 from gpuwarm.recording import Recording
 
+SAME_SHARE = 0.01  # levels this near are one in words
 FEW_ITERATIONS = 3  # slow for being first, not for want of time: said in iterations
 AT_FIRST_MS = 25.0  # what a short benchmark without warm-up sees; an H200's power limit bites after 50 ms
 AT_FIRST_SHARE = 0.5  # of the time of the warm-up, where that is shorter
@@ -56,7 +57,7 @@ def _answer(judged: Judgement, early: Before | None, throttling: Finding, moved:
     unsettled = judged.behaviour in ("drift", "no_steady_state", "too_short")
     if unsettled or judged.steady is None or judged.warmup.recommended_ms is None:
         return _no_steady_state(judged, throttling, moved)
-    level = duration(judged.steady.median_ms) + (" on the GPU" if judged.steady.quantity == "gpu" else "")
+    level = duration(judged.steady.median_ms) + _where(judged.steady)
     if judged.behaviour == "cyclic":
         return f"{_cycles(judged)} From {_length(judged.warmup)} on its periods are alike: measure over whole periods."
     if early is None:
@@ -73,15 +74,30 @@ def _answer(judged: Judgement, early: Before | None, throttling: Finding, moved:
             f"({slower}) within {duration(judged.warmup.time_ms or 0.0)}{_held_down(throttling)}. To measure what it "
             f"sustains, let {_length(judged.warmup)} pass."
         )
+    return _warms_up(judged, judged.steady, early, moved)
+
+
+def _warms_up(judged: Judgement, steady: Steady, early: Before, moved: Mover | None) -> str:
+    where = _where(steady)
+    level = duration(steady.median_ms) + where
     if (judged.warmup.iterations or 0) <= FEW_ITERATIONS:
         return (
-            f"Only the start is slow: {duration(early.first_ms)} for the first inference, {level} once warm. "
+            f"Only the start is slow: {duration(early.first_ms)}{where} for the first inference, "
+            f"{duration(steady.median_ms)} once warm. "
             f"Warm up with {count(judged.warmup.recommended_iterations or 0, 'iteration')}."
         )
-    faster = percent(100 * (judged.steady.median_ms / early.level_ms - 1))
+    if abs(steady.median_ms / early.level_ms - 1) < SAME_SHARE:
+        return (
+            f"Warm up {_length(judged.warmup)}: until then single inferences are slow or latency wanders about {level}."
+        )
+    faster = percent(100 * (steady.median_ms / early.level_ms - 1))
     falls = f"latency falls from {duration(early.level_ms)} at first to {level} ({faster})"
     by = {"host": " as the host gets faster, not the GPU", "clock": " as the GPU's clock rises"}
     return f"Warm up {_length(judged.warmup)}: {falls}{'' if moved is None else by[moved.cause]}."
+
+
+def _where(steady: Steady) -> str:
+    return " on the GPU" if steady.quantity == "gpu" else ""
 
 
 def _length(warmup: Warmup) -> str:

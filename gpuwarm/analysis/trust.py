@@ -25,13 +25,13 @@ _GRAPHICS = "G"  # a display server: idle beside the measurement, though it may 
 
 
 def verdict(
-    recording: Recording, judged: Judgement, throttling: Finding, *, starts: int
+    recording: Recording, judged: Judgement, throttling: Finding, unrest: Finding | None = None, *, starts: int
 ) -> tuple[Verdict, tuple[str, ...]]:
     """The worst grade that any reason gives, and all reasons, worst first; `starts` is how many gave latencies."""
     reasons = [*_unusable(recording, judged)]
     worst: Verdict = "unusable" if reasons else "trusted"
     lesser = [*_doubts(recording, throttling, starts)]
-    if judged.steady is not None and "host_unsteady" in judged.also:
+    if judged.steady is not None and unrest is not None:
         lesser.insert(0, "what the caller waits for is not steady, the GPU's own time alone is")
     if lesser and not reasons:
         worst = "degraded"

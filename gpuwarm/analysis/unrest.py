@@ -16,10 +16,12 @@ def is_restless(judged: Judgement, moved: Mover | None) -> bool:
     return moved is not None and moved.cause == "host"
 
 
-def unrest(restless: Restless, judged: Judgement, meta: Metadata) -> Finding:
-    """The finding that says so."""
+def unrest(restless: Restless, judged: Judgement, meta: Metadata, *, tolerance: float) -> Finding | None:
+    """The finding that says so; None where it wanders by no more than steady latency may, up and down."""
     low_ms, high_ms = restless.latency_ms
-    wide_pct = 100 * (high_ms / low_ms - 1) if low_ms > 0 else 0.0
+    if low_ms <= 0 or high_ms / low_ms - 1 <= 2 * tolerance:
+        return None
+    wide_pct = 100 * (high_ms / low_ms - 1)
     of_gpu = "; the GPU's own time is steady" if judged.steady is not None else ""
     return Finding(
         UNREST,

@@ -302,7 +302,7 @@ def _warmup(advice: Advice) -> Iterator[Line]:
     for sentence in advice.evidence:
         yield Line(sentence)
     if "slow_first" in advice.also and warmup.time_ms is None:  # else the evidence says it with its numbers
-        yield Line("the first inferences are slow beyond that")
+        yield Line("besides, the first inferences are slow")
 
 
 def _bias(advice: Advice) -> Table:
