@@ -11,28 +11,24 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuwarm.analysis.changepoint import segment
-from gpuwarm.analysis.noise import long_run_variance, tame
-from gpuwarm.analysis.shapes import Cycle, Decay, cycle, decay, decay_ends
+from gpuwarm.analysis.bootstrap import interval_of
+from gpuwarm.analysis.series import (
+    BLOCKS,
+    PENALTY,
+    Ending,
+    Series,
+    series_of,
+    since_begin,
+    spans,
+)
+from gpuwarm.analysis.shapes import Cycle, Decay, cycle, decay
 from gpuwarm.analysis.words import duration, percent
+from gpuwarm.recording import Floats
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Behaviour = Literal["flat", "warmup", "slowdown", "cyclic", "drift", "no_steady_state", "too_short"]
 
 MIN_ITERATIONS = 30  # fewer cannot tell a level from its noise
 MIN_SPAN_MS = 200.0  # two refreshes of a data-centre GPU's clock; a power cap takes about 50 ms to bite
-LEAD = 3  # iterations that may be slow for being first
-LEAD_REFERENCE = 64  # iterations after them that say what is usual
-RARE_REFERENCE, RARE_SHARE = 4096, 0.02  # iterations, and the share of them that may be as slow
-SLOW_FIRST = 2.0  # times P90 - P10 above the median: 5 standard deviations of normal noise
-
-BLOCK_SHARE = (
-    1 / 32
-)  # of the iterations before a block is its size at most: early ends are found as finely as late ones
-BLOCKS = 600  # of equal size, where that is smaller
-PENALTY = 3.2  # times log(blocks) and the noise's variance: what a change must explain
-
 WINDOW_MS = 1000.0  # a benchmark's measurement: what averages out within it is noise to its reader
 WINDOW_SHARE = 1 / 8  # of the series, where that is shorter
 WINDOW_ITERATIONS = 8
@@ -43,7 +39,7 @@ MIN_TAIL_SHARES = (0.2, 0.35, 0.5)
 SWING = 1.5  # tolerances is one up or down
 SETTLED = 3.0  # times its length: a deviation is a passing one only after so long a steady stretch
 UNSURE = 0.5  # standard errors: a level this near the tolerance is within it
-KNOWN = 1.25  # tolerances: the standard error of a quarter of the steady stretch must be less
+KNOWN = 1.0  # tolerances: the standard error of a quarter of the steady stretch must be less
 WHITE = 3.0  # times the variance between neighbours is what noise without memory may reach in the long run
 
 CYCLE_SHARE = 0.8  # tolerances of amplitude: less is not worth calling a cycle
@@ -58,21 +54,6 @@ MOST_BEGINS = 8  # of a decay are tried
 DECAY_COST = 2.0  # changes of level are as complicated as one decay
 ARRIVED = 0.6  # tolerances left of a decay when it counts as over: what is left falls further within the benchmark
 
-DRAWS = 200  # of the block bootstrap
-RESAMPLED = 5  # blocks kept together
-CONFIDENCE = 0.9
-_SEED = 20_25  # the interval of the same data is the same
-
-
-@dataclass(frozen=True)
-class Level:
-    """A stretch of constant latency."""
-
-    begin: int  # iteration
-    begin_ms: float
-    end_ms: float
-    latency_ms: float
-
 
 @dataclass(frozen=True)
 class Course:
@@ -85,48 +66,10 @@ class Course:
     interval: tuple[int, int] | None = None  # of `end`, by a block bootstrap
     level_ms: float | None = None  # steady latency, outliers drawn in
     unsure: float | None = None  # of it, relative: twice its standard error, and what is left of a decay at the end
-    levels: tuple[Level, ...] = ()
     fast_ms: float | None = None  # when the quick changes were over, where slow settling followed
     period_ms: float | None = None
     slope_pct_per_s: float | None = None
     settles_ms: tuple[float, float, float] | None = None  # of a drift that slows down: when it would end, and interval
-
-
-@dataclass(frozen=True)
-class _Series:
-    """The iterations after the slow first ones, as blocks; and the levels found in them."""
-
-    elapsed_ms: Floats  # every iteration
-    span_ms: float
-    lead: int
-    tamed: Floats
-    edges: Ints  # of blocks, in iterations after the lead
-    sizes: Floats
-    means: Floats
-    begins_ms: Floats  # of blocks, and the end
-    noise: float  # long-run variance
-    bounds: Ints  # of levels, in blocks
-    tolerance: float
-
-    @property
-    def levels(self) -> Floats:
-        return np.add.reduceat(self.means * self.sizes, self.bounds[:-1]) / self.weights
-
-    @property
-    def weights(self) -> Floats:
-        return np.add.reduceat(self.sizes, self.bounds[:-1])
-
-    @property
-    def penalty(self) -> float:
-        return PENALTY * float(np.log(self.means.size)) * self.noise
-
-    @property
-    def middles_ms(self) -> Floats:
-        return (self.begins_ms[:-1] + self.begins_ms[1:]) / 2
-
-    def smoothed(self) -> Floats:
-        """The level of each block."""
-        return np.repeat(self.levels, np.diff(self.bounds))
 
 
 def course(elapsed_ms: Floats, latency_ms: Floats, *, tolerance: float = 0.01, interval: bool = True) -> Course:
@@ -146,47 +89,14 @@ def course(elapsed_ms: Floats, latency_ms: Floats, *, tolerance: float = 0.01, i
             f"{n:,} iterations in {duration(span_ms)}: at least {MIN_ITERATIONS} in {duration(MIN_SPAN_MS)} are needed"
         )
         return Course("too_short", evidence=(said,))
-    series = _series(elapsed_ms, latency_ms, span_ms, tolerance)
+    series = series_of(elapsed_ms, latency_ms, span_ms, tolerance)
     found = _cycle(series)
     if found is not None:
         return found
     return _judged(series, latency_ms, interval=interval)
 
 
-def _series(elapsed_ms: Floats, latency_ms: Floats, span_ms: float, tolerance: float) -> _Series:
-    lead = _lead(latency_ms, tolerance)
-    tamed = tame(latency_ms[lead:])
-    edges = _edges(tamed.size)
-    sizes = np.diff(edges).astype(np.float64)
-    means = np.add.reduceat(tamed, edges[:-1]) / sizes
-    noise = long_run_variance(tamed)
-    parts = segment(means, weights=sizes, penalty=max(PENALTY * float(np.log(means.size)) * noise, 1e-300))
-    bounds = np.array([0, *(part.stop for part in parts)])
-    begins = np.append(elapsed_ms[lead:][edges[:-1]], span_ms)
-    return _Series(elapsed_ms, span_ms, lead, tamed, edges, sizes, means, begins, noise, bounds, tolerance)
-
-
-def _lead(latency_ms: Floats, tolerance: float) -> int:
-    """How many of the first iterations are slow for being first, and not as others are slow now and then."""
-    low, middle, high = np.quantile(latency_ms[LEAD : LEAD + LEAD_REFERENCE], (0.1, 0.5, 0.9))
-    limit = middle + max(SLOW_FIRST * (high - low), tolerance * middle)
-    later = latency_ms[LEAD : LEAD + RARE_REFERENCE]
-    lead = 0
-    while lead < LEAD and latency_ms[lead] > limit and np.mean(later >= latency_ms[lead]) <= RARE_SHARE:
-        lead += 1
-    return lead
-
-
-def _edges(n: int) -> Ints:
-    """Bounds of blocks."""
-    largest = max(1, n // BLOCKS)
-    edges = [0]
-    while edges[-1] < n:
-        edges.append(min(n, edges[-1] + max(1, min(int(edges[-1] * BLOCK_SHARE), largest))))
-    return np.array(edges)
-
-
-def _cycle(series: _Series) -> Course | None:
+def _cycle(series: Series) -> Course | None:
     """Whether it goes up and down for ever: a cycle must explain more than changes of level do, and so simply."""
     n = series.tamed.size
     step_ms = series.span_ms / series.elapsed_ms.size
@@ -203,10 +113,10 @@ def _cycle(series: _Series) -> Course | None:
         f"latency goes up and down by {size} around its mean every {duration(period_ms)}, "
         f"{n / found.period:.0f} times; that explains {100 * found.share:.0f} % of its variance"
     )
-    return Course("cyclic", also, (said,), levels=_levels(series), period_ms=period_ms)
+    return Course("cyclic", also, (said,), period_ms=period_ms)
 
 
-def _convincing(found: Cycle, series: _Series) -> bool:
+def _convincing(found: Cycle, series: Series) -> bool:
     """Against a straight line and against levels, in units of what a change of level must explain."""
     cost = PENALTY * float(np.log(BLOCKS))
     if found.gain <= CYCLE_COST * cost:
@@ -217,7 +127,7 @@ def _convincing(found: Cycle, series: _Series) -> bool:
     return found.gain_over_rival > (CYCLE_COST - levels) * cost
 
 
-def _judged(series: _Series, latency_ms: Floats, *, interval: bool) -> Course:
+def _judged(series: Series, latency_ms: Floats, *, interval: bool) -> Course:
     """Everything but too_short and cyclic."""
     first, level = _steady_from(series)
     run = _run_from(series, first, level)
@@ -230,19 +140,19 @@ def _judged(series: _Series, latency_ms: Floats, *, interval: bool) -> Course:
         level = level if drifts else approach.level
     if drifts:
         return _drift(series, run, first, approach)
-    steady = _Found(first, run, level, approach, end_ms)
+    steady = Ending(first, run, level, approach, end_ms)
     answer = _steady(series, latency_ms, steady)
     if answer.end is None or not interval:
         return answer
-    return replace(answer, interval=_interval(series, steady, answer.end))
+    return replace(answer, interval=interval_of(series, steady, answer.end))
 
 
-def _steady_from(series: _Series) -> tuple[int, float]:
+def _steady_from(series: Series) -> tuple[int, float]:
     """The earliest level from which all agree, passing deviations apart; and the steady latency.
 
     The reference is the longest level near the end; from there the steady stretch grows towards the beginning.
     """
-    levels, weights, begins, ends = _spans(series)
+    levels, weights, begins, ends = spans(series)
     sure = UNSURE * np.sqrt(series.noise / weights)
     late_ms = (1 - LATE_SHARE) * series.span_ms
     reference = int((ends - np.maximum(begins, late_ms)).argmax())
@@ -262,7 +172,7 @@ def _steady_from(series: _Series) -> tuple[int, float]:
     return first, level
 
 
-def _next_agreeing(series: _Series, agree: NDArray[np.bool_], first: int, level: float) -> int | None:
+def _next_agreeing(series: Series, agree: NDArray[np.bool_], first: int, level: float) -> int | None:
     """The level before `first` that is steady too: its neighbour, or the one before a deviation that passes.
 
     A deviation passes where the mean of a benchmark is within the tolerance all the same, and where it comes after
@@ -276,28 +186,22 @@ def _next_agreeing(series: _Series, agree: NDArray[np.bool_], first: int, level:
     before = int(earlier[-1])
     apart = np.flatnonzero(~agree[:before])
     settled = int(apart[-1]) + 1 if apart.size else 0
-    _, _, begins, ends = _spans(series)
+    _, _, begins, ends = spans(series)
     if ends[before] - begins[settled] < SETTLED * (begins[first] - ends[before]):
         return None
     return before if _worst_window(series, settled, level) <= series.tolerance else None
 
 
-def _late_mean(series: _Series, reference: int, level: float, sure: Floats) -> tuple[float, float]:
+def _late_mean(series: Series, reference: int, level: float, sure: Floats) -> tuple[float, float]:
     """The mean over the reference and the levels after it that agree; and how many iterations that is."""
-    levels, weights, _, _ = _spans(series)
+    levels, weights, _, _ = spans(series)
     after = np.arange(levels.size) >= reference
     alike = after & (np.abs(levels - level) <= series.tolerance * level + sure)
     alike[reference] = True
     return float(np.average(levels[alike], weights=weights[alike])), float(weights[alike].sum())
 
 
-def _spans(series: _Series) -> tuple[Floats, Floats, Floats, Floats]:
-    """Of each level: latency, iterations, begin and end."""
-    times = series.begins_ms[series.bounds]
-    return series.levels, series.weights, times[:-1], times[1:]
-
-
-def _worst_window(series: _Series, first: int, level: float) -> float:
+def _worst_window(series: Series, first: int, level: float) -> float:
     """How far the mean of any window from this level on is off, relative; of levels, so that noise does not count."""
     begin = series.bounds[first]
     times = series.begins_ms[begin:]
@@ -315,7 +219,7 @@ def _worst_window(series: _Series, first: int, level: float) -> float:
     return float(np.abs(means / level - 1).max())
 
 
-def _run_from(series: _Series, first: int, level: float) -> int:
+def _run_from(series: Series, first: int, level: float) -> int:
     """The level from which latency moves one way only, until it is steady."""
     levels = series.levels
     if first == 0:
@@ -327,7 +231,7 @@ def _run_from(series: _Series, first: int, level: float) -> int:
     return run
 
 
-def _decay(series: _Series, run: int, first: int) -> tuple[int, Decay | None]:
+def _decay(series: Series, run: int, first: int) -> tuple[int, Decay | None]:
     """The exponential approach, or straight line, to the steady level, and the level it begins with.
 
     It may begin with `run` or, after quick changes the same way, later; None where levels alone explain more.
@@ -341,7 +245,7 @@ def _decay(series: _Series, run: int, first: int) -> tuple[int, Decay | None]:
         if levels - begin == 1:
             break
         at = series.bounds[begin]
-        since_ms, shortest = _since(series, begin)
+        since_ms, shortest = since_begin(series, begin)
         found = decay(since_ms, series.means[at:], series.sizes[at:], shortest=shortest, slack=4 * series.noise)
         cost = float(errors[run:begin].sum()) + found.error + (begin - run + DECAY_COST) * series.penalty
         if cost < best_cost:
@@ -349,13 +253,7 @@ def _decay(series: _Series, run: int, first: int) -> tuple[int, Decay | None]:
     return best_begin, best
 
 
-def _since(series: _Series, run: int) -> tuple[Floats, float]:
-    begin = series.bounds[run]
-    step_ms = series.span_ms / series.elapsed_ms.size
-    return series.middles_ms[begin:] - series.begins_ms[begin], step_ms
-
-
-def _arrival(series: _Series, run: int, approach: Decay) -> tuple[float, bool]:
+def _arrival(series: Series, run: int, approach: Decay) -> tuple[float, bool]:
     """When a decay is over, and whether it is not over by the end."""
     begin_ms = float(series.begins_ms[series.bounds[run]])
     if approach.level <= 0 or approach.left(series.span_ms - begin_ms) > series.tolerance * approach.level:
@@ -363,14 +261,14 @@ def _arrival(series: _Series, run: int, approach: Decay) -> tuple[float, bool]:
     return begin_ms + approach.reaches(ARRIVED * series.tolerance * approach.level), False
 
 
-def _moves(series: _Series, first: int, level: float) -> bool:
+def _moves(series: Series, first: int, level: float) -> bool:
     """Whether the steady stretch has a trend that its levels hide."""
     slope, error = _slope(series, first, level)
     moved = slope * (series.span_ms - series.begins_ms[series.bounds[first]])
     return bool(abs(slope) > MOVES_SIGMA * error and abs(moved) > MOVES * series.tolerance * level)
 
 
-def _slope(series: _Series, first: int, level: float) -> tuple[float, float]:
+def _slope(series: Series, first: int, level: float) -> tuple[float, float]:
     """Latency per ms from this level on, passing deviations apart; and its standard error."""
     begin = series.bounds[first]
     near = np.abs(series.smoothed()[begin:] / level - 1) <= 2 * series.tolerance
@@ -384,7 +282,7 @@ def _slope(series: _Series, first: int, level: float) -> tuple[float, float]:
     return float(weights @ (times * series.means[begin:])) / spread, float(np.sqrt(series.noise / spread))
 
 
-def _drift(series: _Series, run: int, first: int, approach: Decay | None) -> Course:
+def _drift(series: Series, run: int, first: int, approach: Decay | None) -> Course:
     """Latency that is still on its way at the end."""
     begin_ms = float(series.begins_ms[series.bounds[run]])
     last = series.levels[-1]
@@ -393,7 +291,7 @@ def _drift(series: _Series, run: int, first: int, approach: Decay | None) -> Cou
     elif np.isfinite(approach.tau):
         slope = -approach.size / approach.tau * float(np.exp(-(series.span_ms - begin_ms) / approach.tau))
     else:
-        slope = -approach.size / float(_since(series, run)[0][-1])
+        slope = -approach.size / float(since_begin(series, run)[0][-1])
     pct_per_s = slope / last * 1e5
     said = [f"latency still moves by {percent(pct_per_s)} a second at the end"]
     settles = None if approach is None else _settles(approach, begin_ms, series.tolerance)
@@ -406,7 +304,7 @@ def _drift(series: _Series, run: int, first: int, approach: Decay | None) -> Cou
             f"{duration(settles[0])} (between {duration(settles[1])} and {latest})"
         )
     also = ("slow_first",) if series.lead else ()
-    return Course("drift", also, tuple(said), levels=_levels(series), slope_pct_per_s=pct_per_s, settles_ms=settles)
+    return Course("drift", also, tuple(said), slope_pct_per_s=pct_per_s, settles_ms=settles)
 
 
 def _settles(approach: Decay, begin_ms: float, tolerance: float) -> tuple[float, float, float] | None:
@@ -418,19 +316,8 @@ def _settles(approach: Decay, begin_ms: float, tolerance: float) -> tuple[float,
     return begin_ms + approach.tau * falls, begin_ms + shortest * falls, begin_ms + longest * falls
 
 
-@dataclass(frozen=True)
-class _Found:
-    """A steady stretch that may yet turn out too short."""
-
-    first: int
-    run: int
-    level: float
-    approach: Decay | None
-    end_ms: float
-
-
-def _steady(series: _Series, latency_ms: Floats, found: _Found) -> Course:
-    levels, weights, _, _ = _spans(series)
+def _steady(series: Series, latency_ms: Floats, found: Ending) -> Course:
+    levels, weights, _, _ = spans(series)
     n = series.elapsed_ms.size
     end = max(series.lead, int(np.searchsorted(series.elapsed_ms, found.end_ms - 1e-9)) if found.first else series.lead)
     share = 1 - series.elapsed_ms[min(end, n - 1)] / series.span_ms
@@ -441,12 +328,12 @@ def _steady(series: _Series, latency_ms: Floats, found: _Found) -> Course:
         said = f"only {held}"
         if swings:
             said += f"; before, it went up or down by more than {100 * SWING * series.tolerance:g} % {swings + 1} times"
-        return Course("no_steady_state", lead, (said,), levels=_levels(series))
+        return Course("no_steady_state", lead, (said,))
     unknown = float(np.sqrt(series.noise / (weights[found.first :].sum() / 4))) / found.level
     if unknown > KNOWN * series.tolerance:
         said = f"a quarter of the steady stretch is known to {percent(100 * unknown)[1:]} only, so noisy is it"
         white = series.noise <= WHITE * float(np.var(np.diff(series.tamed))) / 2
-        return Course("too_short" if white else "no_steady_state", lead, (said,), levels=_levels(series))
+        return Course("too_short" if white else "no_steady_state", lead, (said,))
     unsure = _unsure(series, found)
     before = levels[: found.first]
     margin = series.tolerance * found.level
@@ -459,7 +346,7 @@ def _steady(series: _Series, latency_ms: Floats, found: _Found) -> Course:
     elif slower.size or series.lead:
         behaviour = "warmup"
     else:
-        return Course("flat", (), (held,), 0, level_ms=found.level, unsure=unsure, levels=_levels(series))
+        return Course("flat", (), (held,), 0, level_ms=found.level, unsure=unsure)
     extremes = [("down to", faster.min())] if faster.size else []
     extremes += [("up to", slower.max())] if slower.size else []
     if extremes:
@@ -474,12 +361,11 @@ def _steady(series: _Series, latency_ms: Floats, found: _Found) -> Course:
         end,
         level_ms=found.level,
         unsure=unsure,
-        levels=_levels(series),
         fast_ms=_fast_ms(series, found),
     )
 
 
-def _unsure(series: _Series, found: _Found) -> float:
+def _unsure(series: Series, found: Ending) -> float:
     """How far latency from here on may be off its steady level, relative."""
     begin = series.bounds[found.first]
     left = 0.0
@@ -501,67 +387,8 @@ def _swings(levels: Floats, least: float) -> int:
     return swings
 
 
-def _fast_ms(series: _Series, found: _Found) -> float | None:
+def _fast_ms(series: Series, found: Ending) -> float | None:
     """When quick changes were over, where a slower approach followed them."""
     if found.approach is None or found.run == 0:
         return None
     return float(series.begins_ms[series.bounds[found.run]])
-
-
-def _levels(series: _Series) -> tuple[Level, ...]:
-    begins = series.edges[series.bounds[:-1]] + series.lead
-    _, _, times, ends = _spans(series)
-    return tuple(
-        Level(int(begin), float(time), float(end), float(level))
-        for begin, time, end, level in zip(begins, times, ends, series.levels, strict=True)
-    )
-
-
-def _interval(series: _Series, found: _Found, end: int) -> tuple[int, int]:
-    """Where the end may be as well: blocks of what the model leaves are drawn anew, and the end is looked for again."""
-    if found.first == 0:
-        return end, end
-    rng = np.random.default_rng(_SEED)
-    if found.approach is None:
-        begin_ms, ends_ms = _step_ends(series, found, rng)
-    else:
-        begin_ms, ends_ms = _decay_ends(series, found, found.approach, rng)
-    tail = np.array([(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    low_ms, high_ms = np.quantile(np.minimum(begin_ms + ends_ms, series.span_ms), tail)
-    low, high = (int(np.searchsorted(series.elapsed_ms, at - 1e-9)) for at in (low_ms, high_ms))
-    return min(low, end), max(end, min(high, series.elapsed_ms.size - 1))
-
-
-def _resampled(rest: Floats, sizes: Floats, rng: np.random.Generator) -> Floats:
-    """Draws of what the model leaves, neighbours kept together, each scaled to the block it lands in: (DRAWS, n)."""
-    n = rest.size
-    scaled = rest * np.sqrt(sizes)
-    starts = rng.integers(0, n, (DRAWS, -(-n // RESAMPLED)))
-    picked = (starts[:, :, None] + np.arange(RESAMPLED)).reshape(DRAWS, -1)[:, :n] % n
-    drawn: Floats = scaled[picked] / np.sqrt(sizes)
-    return drawn
-
-
-def _decay_ends(series: _Series, found: _Found, approach: Decay, rng: np.random.Generator) -> tuple[float, Floats]:
-    """Of a decay: its first ms, and how long after it is within the tolerance."""
-    begin = series.bounds[found.run]
-    since_ms, _ = _since(series, found.run)
-    sizes = series.sizes[begin:]
-    fitted = approach.level + approach.size * np.exp(-since_ms / approach.tau)
-    draws = fitted + _resampled(series.means[begin:] - fitted, sizes, rng)
-    ends = decay_ends(since_ms, draws, sizes, near=approach.tau, tolerance=series.tolerance)
-    return float(series.begins_ms[begin]), ends
-
-
-def _step_ends(series: _Series, found: _Found, rng: np.random.Generator) -> tuple[float, Floats]:
-    """Of a change of level, the last before the steady stretch: the begin of the level before, and how long after."""
-    before, change = series.bounds[found.first - 1], series.bounds[found.first]
-    after = min(series.means.size, change + 4 * (change - before) + RESAMPLED)
-    sizes = series.sizes[before:after]
-    fitted = np.where(np.arange(before, after) < change, series.levels[found.first - 1], found.level)
-    draws = fitted + _resampled(series.means[before:after] - fitted, sizes, rng)
-    middle = (series.levels[found.first - 1] + found.level) / 2
-    sign = np.sign(series.levels[found.first - 1] - found.level)
-    evidence = np.cumsum(sign * (draws - middle) * sizes, axis=1)  # highest where the change is most likely
-    at = evidence.argmax(axis=1) + 1
-    return float(series.begins_ms[before]), series.begins_ms[before + at] - series.begins_ms[before]

@@ -196,9 +196,7 @@ def _with_state(recording: Recording, start: _Judged, changes: tuple[Transition,
     if not state.vetoes:
         return replace(start, settling=state)
     said = (*start.course.evidence, *(f"{veto}: too late to see what it does to latency" for veto in state.vetoes))
-    return replace(
-        start, course=Course("no_steady_state", start.course.also, said, levels=start.course.levels), settling=state
-    )
+    return replace(start, course=Course("no_steady_state", start.course.also, said), settling=state)
 
 
 def _unsteady(starts: list[_Judged]) -> Judgement:
