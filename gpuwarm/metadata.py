@@ -61,6 +61,7 @@ class Study:
     name: Literal["explain", "idle"]
     repeats: int  # of each arm
     seed: int  # of their order
+    tolerance: float | None = None  # of steady latency, that was asked for
     not_tested: dict[str, str] = field(default_factory=dict)  # what was left out, and why
 
 

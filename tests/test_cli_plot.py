@@ -80,7 +80,7 @@ def test_the_tolerance_is_the_figures(recording: Path, tmp_path: Path):
 
 
 def test_the_command_offers_every_figure():
-    assert [name.value for name in command.Name] == list(plot.FIGURES)
+    assert [name.value for name in command.Name] == [*plot.FIGURES, plot.CAUSES, plot.PAUSES]
     assert [kind.value for kind in command.Kind] == ["png", "svg"]
 
 

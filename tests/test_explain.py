@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from running import Running
 from typer.testing import CliRunner
-from virtual_study import VirtualStudy, still
+from virtual_study import COMPARED, VirtualStudy, still
 
 from gpuwarm.analysis import controlled, switches
-from gpuwarm.analysis.effects import Cause, Explanation
-from gpuwarm.analysis.effects import explain as explained
-from gpuwarm.analysis.explained import answer
+from gpuwarm.analysis.effects import Cause
+from gpuwarm.analysis.explained import Explanation
+from gpuwarm.analysis.explained import explain as explained
 from gpuwarm.cli import app
 from gpuwarm.cli import explain as _command  # noqa: F401 -- registers itself
 from gpuwarm.errors import InputError
@@ -30,17 +30,8 @@ from gpuwarm.studies.explain import Protocol, arms_of, explain
 from gpuwarm.studies.order import order
 from gpuwarm.studies.prepare import Model
 
-ARMS = (
-    switches.REFERENCE,
-    switches.EAGER,
-    switches.BESIDE_CONTEXT,
-    switches.BACK_TO_BACK,
-    switches.DRIVER_FREE,
-    switches.DRIVER_HELD,
-)
 
-
-def study(profile: str, seed: int = 0, *, arms: tuple[str, ...] = ARMS, repeats: int = 5) -> Explanation:
+def study(profile: str, seed: int = 0, *, arms: tuple[str, ...] = COMPARED, repeats: int = 5) -> Explanation:
     return explained(VirtualStudy(profile, "medium", seed).run(arms, repeats))
 
 
@@ -80,7 +71,7 @@ def test_the_driver_load_is_found_where_the_driver_is_not_kept():
     assert driver.first_result.ms == pytest.approx(3200, rel=0.05)
     assert driver.acts_in[0].step == "driver_init"
     assert driver.remedy.command == "gpuwarm check --about persistence-off"
-    assert "87 % loading the driver (3.2" in answer(found)
+    assert "87 % loading the driver (3.2" in found.answer
 
 
 def test_parts_add_up_to_the_total():

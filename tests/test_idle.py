@@ -7,64 +7,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 from typer.testing import CliRunner
-from virtual import MS, S, VirtualClock
+from virtual_sweep import sweep
 
-from gpuwarm.analysis import gaps
-from gpuwarm.analysis.gaps import Idleness, Situation
-from gpuwarm.analysis.idled import answer
+from gpuwarm.analysis.gaps import Situation
+from gpuwarm.analysis.idled import Idleness, idleness
 from gpuwarm.analysis.pauses import ALIVE, KEPT
 from gpuwarm.cli import app
 from gpuwarm.cli import idle as _command  # noqa: F401 -- registers itself
 from gpuwarm.errors import InputError
-from gpuwarm.measure.simulated import cold_start, past_reader
-from gpuwarm.measure.simulation.load_log import LoadLog
-from gpuwarm.measure.spec import FIRST, EngineSpec, PhaseSpec, StartSpec
-from gpuwarm.measure.start import Worker
-from gpuwarm.metadata import Mark, Metadata, Phase, Start, Study
-from gpuwarm.recording import SAMPLE, Recording, write_meta
+from gpuwarm.metadata import Phase
 from gpuwarm.studies.device import simulated_device
 from gpuwarm.studies.idle import Protocol, idle, within_budget
-from gpuwarm.studies.order import order
 from gpuwarm.studies.prepare import Model
-
-SAMPLED_NS = 50 * MS
-
-
-class VirtualSweep:
-    """A study of pauses in virtual time, by the worker that real ones have."""
-
-    def __init__(self, folder: Path, profile: str, seed: int) -> None:
-        self.folder, self.profile, self.seed = folder, profile, seed
-        self.clock = VirtualClock(1000 * S)
-        self.log = LoadLog()
-        self.starts: list[Start] = []
-        folder.mkdir()
-
-    def start(self, arm: str, phases: list[Phase]) -> None:
-        self.clock.sleep(5.0)
-        burst_s = {"geforce": 0.4, "h200": 0.03}[self.profile]  # as long as it takes to be warm, and some more
-        specs = [PhaseSpec(Phase("busy"), burst_s), *(PhaseSpec(phase, burst_s) for phase in phases)]
-        engine = EngineSpec(plan="medium", simulate=self.profile, seed=self.seed)
-        spec = StartSpec(len(self.starts), str(self.folder), engine, tuple(specs))
-        begun = Mark("process_start", self.clock())
-        worker = Worker(spec, clock=self.clock, sleep=self.clock.sleep)
-        worker.run(cold_start(engine, clock=self.clock, sleep=self.clock.sleep, log=self.log, environment={}))
-        self.starts.append(Start(arm=arm, marks=(begun,), phases=(FIRST, *(each.phase for each in specs))))
-
-    def recording(self) -> Recording:
-        self.clock.sleep(5.0)
-        study = Study("idle", len(self.starts), self.seed)
-        write_meta(self.folder, Metadata(simulated=self.profile, starts=tuple(self.starts), study=study))
-        read = past_reader(self.profile, self.log)
-        samples = np.array([read(t) for t in range(1000 * S, self.clock(), SAMPLED_NS)], SAMPLE)
-        return replace(Recording.load(self.folder), samples=samples)
-
-
-def sweep(folder: Path, profile: str, gaps_s: tuple[float, ...], *, seed: int = 0, repeats: int = 4) -> VirtualSweep:
-    found = VirtualSweep(folder / f"{profile}-{seed}.part", profile, seed)
-    for one_round in order(gaps_s, repeats, seed):
-        found.start(ALIVE, [Phase("after pause", pause_s=gap) for gap in one_round])
-    return found
 
 
 def alive(found: Idleness) -> Situation:
@@ -73,7 +27,7 @@ def alive(found: Idleness) -> Situation:
 
 def test_a_geforce_is_cold_after_the_pause_in_which_its_clock_falls(tmp_path: Path):
     made = sweep(tmp_path, "geforce", (0.01, 0.3, 3.0, 19.0, 30.0))
-    found = gaps.idleness(made.recording(), tolerance=0.1)
+    found = idleness(made.recording(), tolerance=0.1)
     after = {each.gap_s: each for each in alive(found).after}
     assert [each.on_gpu for each in after.values()] == ["warm", "warm", "warm", "cold", "cold"]
     assert alive(found).warm_on_gpu_until_s == 3.0
@@ -82,36 +36,36 @@ def test_a_geforce_is_cold_after_the_pause_in_which_its_clock_falls(tmp_path: Pa
     assert after[30.0].until_steady > 50
     assert after[3.0].until_steady <= 1
     assert alive(found).alike_from_s == 30.0
-    assert "stays warm through pauses of up to 3 s; after 19 s the first" in answer(found)
+    assert "stays warm through pauses of up to 3 s; after 19 s the first" in found.answer
 
 
 def test_an_h200_with_a_live_context_does_not_get_cold_however_long_the_pause(tmp_path: Path):
     for seed in range(3):
-        found = gaps.idleness(sweep(tmp_path, "h200", (0.05, 5.0, 10.0), seed=seed).recording(), tolerance=0.1)
+        found = idleness(sweep(tmp_path, "h200", (0.05, 5.0, 10.0), seed=seed).recording(), tolerance=0.1)
         assert {each.on_gpu for each in alive(found).after} == {"warm"}
         assert alive(found).alike_from_s == 0.05
         assert not alive(found).depends
-        assert "does not get cold: after pauses of up to 10 s" in answer(found)
+        assert "does not get cold: after pauses of up to 10 s" in found.answer
 
 
 def test_clock_and_pstate_fall_after_the_process_as_planted(tmp_path: Path):
-    found = gaps.idleness(sweep(tmp_path, "h200", (0.5,)).recording(), tolerance=0.1)
+    found = idleness(sweep(tmp_path, "h200", (0.5,)).recording(), tolerance=0.1)
     with_context, without = found.decay
     assert [step.sm_clock_mhz for step in with_context.steps] == [1980]
     assert [step.sm_clock_mhz for step in without.steps] == [1980, 480, 435, 405, 360, 345]
     assert without.settled_s == pytest.approx(1.0, abs=0.2)
-    assert "from 1980 to 345 MHz within" in answer(found)
+    assert "from 1980 to 345 MHz within" in found.answer
 
 
 def test_a_small_kernel_now_and_then_keeps_a_geforce_warm_and_costs_power(tmp_path: Path):
     made = sweep(tmp_path, "geforce", (3.0, 40.0), repeats=3)
     for period_ms in (25_000.0, 6_000.0):
         made.start(KEPT, [Phase("after pause", pause_s=40.0, keep_alive_ms=period_ms)] * 3)
-    found = gaps.idleness(made.recording(), tolerance=0.1)
+    found = idleness(made.recording(), tolerance=0.1)
     assert found.keep_alive.period_ms == 6_000
     assert found.keep_alive.over_s == 40
     assert found.keep_alive.extra.interval[0] > 5  # 60 W at P2 against a mean on the way down to 39 W
-    assert "A small kernel each 6 s keeps it warm over pauses of 40 s, for +" in answer(found)
+    assert "A small kernel each 6 s keeps it warm over pauses of 40 s, for +" in found.answer
 
 
 def test_what_varies_too_much_is_called_unknown_and_not_warm(tmp_path: Path):
@@ -119,19 +73,19 @@ def test_what_varies_too_much_is_called_unknown_and_not_warm(tmp_path: Path):
     rows = recording.iterations
     firsts = np.flatnonzero(np.diff(rows["phase"]) > 0) + 1
     rows["host_ns"][firsts] *= np.random.default_rng(1).uniform(1, 5, firsts.size)
-    found = gaps.idleness(recording, tolerance=0.1)
+    found = idleness(recording, tolerance=0.1)
     assert {each.latency for each in alive(found).after} == {"unknown"}
     assert alive(found).warm_until_s is None
-    assert "Measure more of them (--repeats)" in answer(found)
+    assert "Measure more of them (--repeats)" in found.answer
 
 
 def test_a_slow_host_is_not_a_cold_gpu(tmp_path: Path):
     recording = sweep(tmp_path, "h200", (0.05, 0.5), repeats=4).recording()
     rows = recording.iterations
     rows["host_ns"][np.flatnonzero(np.diff(rows["phase"]) > 0) + 1] += 150_000
-    found = gaps.idleness(recording, tolerance=0.1)
+    found = idleness(recording, tolerance=0.1)
     assert {(each.latency, each.on_gpu) for each in alive(found).after} == {("cold", "warm")}
-    assert "The GPU itself takes no longer: it is the host that has to wake up." in answer(found)
+    assert "The GPU itself takes no longer: it is the host that has to wake up." in found.answer
 
 
 def test_a_budget_costs_repeats_first_and_then_the_longest_pauses():
@@ -147,7 +101,7 @@ def test_a_budget_costs_repeats_first_and_then_the_longest_pauses():
 def test_a_recording_without_pauses_is_refused(tmp_path: Path):
     recording = sweep(tmp_path, "h200", (0.05,), repeats=3).recording()
     with pytest.raises(InputError, match="holds no pauses"):
-        gaps.idleness(replace(recording, meta=replace(recording.meta, study=None)), tolerance=0.1)
+        idleness(replace(recording, meta=replace(recording.meta, study=None)), tolerance=0.1)
 
 
 def test_three_situations_are_measured_and_the_answer_can_be_given_again(tmp_path: Path):

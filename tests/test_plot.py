@@ -309,7 +309,7 @@ def test_lines_in_one_panel_differ_by_more_than_colour():
 
 
 def test_there_is_no_figure_of_another_name():
-    with pytest.raises(InputError, match="there is no figure 'pie': choose timeline, latency_by_state"):
+    with pytest.raises(InputError, match="no figure 'pie' of this recording: choose timeline, latency_by_state"):
         plot.draw("pie", RECORDING, ADVICE)
 
 

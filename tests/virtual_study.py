@@ -8,7 +8,15 @@ from dataclasses import replace
 import numpy as np
 from virtual import S, VirtualClock
 
-from gpuwarm.analysis.switches import DRIVER_FREE, DRIVER_HELD, PREDECESSOR
+from gpuwarm.analysis.switches import (
+    BACK_TO_BACK,
+    BESIDE_CONTEXT,
+    DRIVER_FREE,
+    DRIVER_HELD,
+    EAGER,
+    PREDECESSOR,
+    REFERENCE,
+)
 from gpuwarm.measure import simulated
 from gpuwarm.measure.seam import ColdStart, Loaded
 from gpuwarm.measure.simulation.load_log import CLIENT, CONTEXT, LoadLog
@@ -22,6 +30,7 @@ from gpuwarm.studies.order import order
 PYTHON_MS = 40.0
 BUSY = 24  # iterations after the cold ones: few, as these studies are about starts
 WARMING = 120  # of those that warm the GPU up for the next start
+COMPARED = (REFERENCE, EAGER, BESIDE_CONTEXT, BACK_TO_BACK, DRIVER_FREE, DRIVER_HELD)
 UNSAMPLED = (DRIVER_FREE, DRIVER_HELD)
 
 
@@ -92,5 +101,7 @@ class VirtualStudy:
 
 def still(profile: Profile) -> Profile:
     """The same without noise."""
-    workloads = {name: replace(it, noise_pct=0.0, outliers=0.0) for name, it in profile.workloads.items()}
+    workloads = {
+        name: replace(it, noise_pct=0.0, host_noise_pct=0.0, outliers=0.0) for name, it in profile.workloads.items()
+    }
     return replace(profile, cold_noise_pct=0.0, workloads=workloads)

@@ -1,23 +1,15 @@
-"""What the controlled starts of `explain` show: each cause's effect with its interval, and what is left unexplained."""
+"""What controlled starts show: each cause's effect with its interval, and what is left unexplained."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-import msgspec
-
-from gpuwarm.analysis import controlled
 from gpuwarm.analysis.contrast import Estimate, contrast, holm
 from gpuwarm.analysis.controlled import BEFORE_DRIVER, Run, by_step
-from gpuwarm.analysis.first_inference import ClockRise, FirstInference, clock_rise, first_inference
 from gpuwarm.analysis.switches import ALL_COLD, DRIVER_FREE, JIT_FORBIDDEN, REFERENCE, SWITCHES, Remedy, Switch
-from gpuwarm.errors import InputError
-from gpuwarm.machine import GpuState
-from gpuwarm.metadata import Metadata, Workload
-from gpuwarm.recording import Recording
+from gpuwarm.metadata import Metadata
 
-SCHEMA = "gpuwarm.explain/1"
 CLAIM_P = 0.05  # after Holm's adjustment over all effects of a study
 STEP_SHARE = 0.1  # of an effect, from which a step is named as one it acts in
 MAX_STEPS = 3
@@ -76,65 +68,7 @@ class Part:
     share_pct: float
 
 
-@dataclass(frozen=True)
-class Explanation:
-    """The contract of `explain --json`; what a person reads is rendered from it by `show/`."""
-
-    source: str | None
-    simulated: str | None
-    gpu: GpuState | None
-    workload: Workload
-    repeats: int
-    starts: int
-    disturbed: int  # of them; left out
-    total_ms: float  # mean time to the first result, which the parts add up to
-    total_interval_ms: tuple[float, float] | None
-    total_is: str  # which starts that is of
-    parts: tuple[Part, ...]
-    remainder_note: str
-    first_inference: FirstInference | None
-    clock: ClockRise
-    causes: tuple[Cause, ...]  # by the size of their effect, then those not measured
-    notes: tuple[str, ...]
-
-
-def explain(recording: Recording, *, source: str | None = None) -> Explanation:
-    """What a recording of `gpuwarm explain` shows.
-
-    Raises:
-        InputError: it is none, or was cut short before there was anything to compare.
-    """
-    meta = recording.meta
-    if meta.study is None or meta.study.name != "explain":
-        raise InputError("this recording holds no controlled starts: make one with `gpuwarm explain MODEL`")
-    runs = controlled.runs(recording)
-    coldest = next((arm for arm in (ALL_COLD, DRIVER_FREE, REFERENCE) if runs.get(arm)), None)
-    total = None if coldest is None else contrast([(1.0, _totals_ms(runs[coldest]))])
-    if coldest is None or total is None or REFERENCE not in runs:
-        raise InputError("this recording holds no start to compare the others with: measure again")
-    found = _causes(runs, meta)
-    parts = _parts(runs, found, coldest, total.value)
-    return Explanation(
-        source=meta.source or source,
-        simulated=meta.simulated,
-        gpu=meta.machine_before.gpus[0] if meta.machine_before and meta.machine_before.gpus else None,
-        workload=meta.workload,
-        repeats=meta.study.repeats,
-        starts=len(meta.starts),
-        disturbed=len(controlled.disturbances(meta)),
-        total_ms=total.value,
-        total_interval_ms=total.interval,
-        total_is=_TOTALS[coldest],
-        parts=parts,
-        remainder_note=_remainder_note(parts[-1]),
-        first_inference=first_inference(runs[REFERENCE], _lacking(runs, found)),
-        clock=clock_rise(recording),
-        causes=found,
-        notes=(*controlled.sentences(meta), *meta.notes),
-    )
-
-
-def _totals_ms(runs: Sequence[Run]) -> list[float]:
+def totals_ms(runs: Sequence[Run]) -> list[float]:
     return [run.total_ms for run in runs]
 
 
@@ -149,7 +83,7 @@ def _firsts_ms(runs: Sequence[Run]) -> list[float]:
 # -- causes
 
 
-def _causes(runs: Mapping[str, list[Run]], meta: Metadata) -> tuple[Cause, ...]:
+def measured(runs: Mapping[str, list[Run]], meta: Metadata) -> tuple[Cause, ...]:
     """Those that were measured by the size of their effect, then the others."""
     compared = {switch.id: _compared(switch, runs) for switch in SWITCHES}
     estimates: dict[tuple[str, str], Estimate] = {}
@@ -169,7 +103,7 @@ def _causes(runs: Mapping[str, list[Run]], meta: Metadata) -> tuple[Cause, ...]:
         if result is None or inference is None:
             found.append(_untested(switch, meta))
         else:
-            found.append(_measured(switch, result, inference, [runs[arm] for arm in compared[switch.id]]))
+            found.append(_cause(switch, result, inference, [runs[arm] for arm in compared[switch.id]]))
     return tuple(sorted(found, key=_rank))
 
 
@@ -181,7 +115,7 @@ def _compared(switch: Switch, runs: Mapping[str, list[Run]]) -> tuple[str, str]:
     return present, absent
 
 
-def _measured(switch: Switch, result: Effect, inference: Effect, compared: Sequence[Sequence[Run]]) -> Cause:
+def _cause(switch: Switch, result: Effect, inference: Effect, compared: Sequence[Sequence[Run]]) -> Cause:
     present, absent = compared
     shown = next((effect for effect in (result, inference) if effect.claimed), None)
     costs = shown is not None and shown.ms > 0
@@ -226,7 +160,7 @@ def _rank(cause: Cause) -> tuple[bool, bool, float]:
     return (cause.status != "measured", not cause.claimed, -size)
 
 
-def _lacking(runs: Mapping[str, list[Run]], found: Sequence[Cause]) -> dict[str, list[Run]]:
+def lacking(runs: Mapping[str, list[Run]], found: Sequence[Cause]) -> dict[str, list[Run]]:
     """For causes shown to change the first inference, the starts that lack what the reference has."""
     switches = {switch.id: switch for switch in SWITCHES}
     lacking = {}
@@ -240,7 +174,7 @@ def _lacking(runs: Mapping[str, list[Run]], found: Sequence[Cause]) -> dict[str,
 
 # -- the time to the first result, part by part
 
-_TOTALS = {
+TOTALS = {
     REFERENCE: "from rest, while sampled",
     DRIVER_FREE: "from rest, with no process of gpuwarm holding the driver",
     ALL_COLD: "with everything cold at once: driver not held, engine file on disk, nothing compiled yet",
@@ -252,20 +186,20 @@ _ON_TOP: dict[str, tuple[str, ...]] = {  # causes within a total that the refere
 }
 
 
-def _parts(runs: Mapping[str, list[Run]], found: Sequence[Cause], coldest: str, total_ms: float) -> tuple[Part, ...]:
+def parts(runs: Mapping[str, list[Run]], found: Sequence[Cause], coldest: str, total_ms: float) -> tuple[Part, ...]:
     """The reference's steps, the causes that come on top in the coldest starts, and what then is left."""
-    parts = []
+    found_parts = []
     for name, durations_ms in by_step(runs[REFERENCE]).items():
         step = contrast([(1.0, durations_ms)])
         if step is not None:
-            parts.append(Part(name, "step", step.value, step.interval, 100 * step.value / total_ms))
+            found_parts.append(Part(name, "step", step.value, step.interval, 100 * step.value / total_ms))
     totals, effects = Counter({coldest: 1}), Counter[str]()  # by arm: how often each enters what is left
     totals[REFERENCE] -= 1
     switches = {switch.id: switch for switch in SWITCHES}
     for cause in found:
         effect = cause.first_result
         if cause.id in _ON_TOP[coldest] and effect is not None and effect.claimed:
-            parts.append(Part(cause.id, "cause", effect.ms, effect.interval_ms, 100 * effect.ms / total_ms))
+            found_parts.append(Part(cause.id, "cause", effect.ms, effect.interval_ms, 100 * effect.ms / total_ms))
             present, absent = _compared(switches[cause.id], runs)
             effects[present] -= 1
             effects[absent] += 1
@@ -275,10 +209,10 @@ def _parts(runs: Mapping[str, list[Run]], found: Sequence[Cause], coldest: str, 
         if totals[arm] or effects[arm]
     ]
     left = contrast(groups) or Estimate(0.0, (0.0, 0.0))
-    return (*parts, Part("unexplained", "remainder", left.value, left.interval, 100 * left.value / total_ms))
+    return (*found_parts, Part("unexplained", "remainder", left.value, left.interval, 100 * left.value / total_ms))
 
 
-def _remainder_note(left: Part) -> str:
+def remainder_note(left: Part) -> str:
     if left.ms == 0:
         return "the steps cover the whole time"
     if left.interval_ms is None:
@@ -289,8 +223,3 @@ def _remainder_note(left: Part) -> str:
     if left.ms < 0:
         return "negative, as causes overlap: together they cost less than one by one"
     return "in no switch tested here"
-
-
-def to_json(explanation: Explanation) -> dict[str, Any]:
-    """The explanation under the names of the contract."""
-    return {"schema": SCHEMA, **msgspec.to_builtins(explanation)}

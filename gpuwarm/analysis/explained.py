@@ -1,26 +1,95 @@
-"""The answer of `explain` in a few sentences: what takes the time, and what was shown to change it."""
+"""The contract of `gpuwarm explain`: everything a recording of it says, and the answer in a few sentences."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
+import msgspec
+
+from gpuwarm.analysis import controlled, effects
 from gpuwarm.analysis.causes import step_name
-from gpuwarm.analysis.effects import Cause, Explanation, Part
-from gpuwarm.analysis.first_inference import ClockRise, FirstInference
-from gpuwarm.analysis.switches import SWITCHES
+from gpuwarm.analysis.contrast import contrast
+from gpuwarm.analysis.effects import Cause, Part
+from gpuwarm.analysis.first_inference import ClockRise, FirstInference, clock_rise, first_inference
+from gpuwarm.analysis.switches import ALL_COLD, DRIVER_FREE, REFERENCE, SWITCHES
 from gpuwarm.analysis.words import duration
+from gpuwarm.errors import InputError
+from gpuwarm.machine import GpuState
+from gpuwarm.metadata import Workload
+from gpuwarm.recording import Recording
 
+SCHEMA = "gpuwarm.explain/1"
 MOST_SHARE_PCT = 75.0  # of the time, which the parts named in the answer make up
 MAX_PARTS = 4
 SMALL_SHARE_PCT = 1.0  # of the time to the first result: an effect under it does not matter there
+_IN_FIRST = {  # what part of the first inference a switch's difference is
+    "module-loading": "is loading modules at their first use",
+    "rest": "is starting from rest",
+    "other-context": "would not be there beside another process's context",
+}
 
 
-def answer(explanation: Explanation) -> str:
-    """What takes the time, why the first inference is slow, and which causes make a difference here."""
-    sentences = [
-        f"The first result comes after {duration(explanation.total_ms)}: {_largest(explanation.parts)}.",
-        *_about_first(explanation.first_inference),
-        *_about_clock(explanation.clock),
-    ]
-    return " ".join(sentences)
+@dataclass(frozen=True)
+class Explanation:
+    """The contract of `explain --json`; what a person reads is rendered from it by `show/`."""
+
+    source: str | None
+    simulated: str | None
+    gpu: GpuState | None
+    workload: Workload
+    repeats: int
+    starts: int
+    disturbed: int  # of them; left out
+    total_ms: float  # mean time to the first result, which the parts add up to
+    total_interval_ms: tuple[float, float] | None
+    total_is: str  # which starts that is of
+    parts: tuple[Part, ...]
+    remainder_note: str
+    first_inference: FirstInference | None
+    clock: ClockRise
+    causes: tuple[Cause, ...]  # by the size of their effect, then those not measured
+    notes: tuple[str, ...]
+    answer: str  # a few sentences
+
+
+def explain(recording: Recording, *, source: str | None = None) -> Explanation:
+    """What a recording of `gpuwarm explain` shows.
+
+    Raises:
+        InputError: it is none, or was cut short before there was anything to compare.
+    """
+    meta = recording.meta
+    if meta.study is None or meta.study.name != "explain":
+        raise InputError("this recording holds no controlled starts: make one with `gpuwarm explain MODEL`")
+    runs = controlled.runs(recording)
+    coldest = next((arm for arm in (ALL_COLD, DRIVER_FREE, REFERENCE) if runs.get(arm)), None)
+    total = None if coldest is None else contrast([(1.0, effects.totals_ms(runs[coldest]))])
+    if coldest is None or total is None or REFERENCE not in runs:
+        raise InputError("this recording holds no start to compare the others with: measure again")
+    causes = effects.measured(runs, meta)
+    parts = effects.parts(runs, causes, coldest, total.value)
+    first = first_inference(runs[REFERENCE], effects.lacking(runs, causes))
+    clock = clock_rise(recording)
+    largest = f"The first result comes after {duration(total.value)}: {_largest(parts)}."
+    return Explanation(
+        source=meta.source or source,
+        simulated=meta.simulated,
+        gpu=meta.machine_before.gpus[0] if meta.machine_before and meta.machine_before.gpus else None,
+        workload=meta.workload,
+        repeats=meta.study.repeats,
+        starts=len(meta.starts),
+        disturbed=len(controlled.disturbances(meta)),
+        total_ms=total.value,
+        total_interval_ms=total.interval,
+        total_is=effects.TOTALS[coldest],
+        parts=parts,
+        remainder_note=effects.remainder_note(parts[-1]),
+        first_inference=first,
+        clock=clock,
+        causes=causes,
+        notes=(*controlled.sentences(meta), *meta.notes),
+        answer=" ".join([largest, *_about_first(first), *_about_clock(clock)]),
+    )
 
 
 def part_name(part: Part) -> str:
@@ -47,13 +116,7 @@ def _largest(parts: tuple[Part, ...]) -> str:
 def _about_first(first: FirstInference | None) -> Iterator[str]:
     if first is None:
         return
-    causes = {switch.id: switch.cause for switch in SWITCHES}
-    explained = [
-        f"{duration(part.value)} of that would go away without {causes[name]}"
-        if name != "module-loading"
-        else f"{duration(part.value)} of that is loading modules at their first use"
-        for name, part in first.by_causes
-    ]
+    explained = [f"{duration(part.value)} of that {_IN_FIRST[cause]}" for cause, part in first.by_causes]
     more = f", {'; '.join(explained)}" if explained else ""
     yield f"The first inference takes {duration(first.first_ms)}, a steady one {duration(first.steady_ms)}{more}."
 
@@ -71,3 +134,8 @@ def _about_clock(clock: ClockRise) -> Iterator[str]:
         yield f"The SM clock rises from {rise} while it infers: the first inferences pay for that."
     elif clock.risen == "never at rest":
         yield "The SM clock is as high at rest as under load: no ramp is in the first inference."
+
+
+def to_json(explanation: Explanation) -> dict[str, Any]:
+    """The explanation under the names of the contract."""
+    return {"schema": SCHEMA, **msgspec.to_builtins(explanation)}

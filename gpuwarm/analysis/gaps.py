@@ -1,23 +1,14 @@
-"""What pauses do to latency, to the GPU's state and to its power: everything the recording of `idle` says."""
+"""What pauses of each length do to latency and power, and whether that is cold, warm or not known."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
-import msgspec
-
-from gpuwarm.analysis import controlled
 from gpuwarm.analysis.contrast import Estimate, contrast, holm
-from gpuwarm.analysis.decay import Decay, after_processes, in_pauses
-from gpuwarm.analysis.pauses import ALIVE, GONE, KEPT, Pause, pauses
+from gpuwarm.analysis.pauses import ALIVE, GONE, KEPT, Pause
 from gpuwarm.analysis.words import median
-from gpuwarm.errors import InputError
-from gpuwarm.machine import GpuState
-from gpuwarm.metadata import Workload
-from gpuwarm.recording import Recording
 
-SCHEMA = "gpuwarm.idle/1"
 CLAIM_P = 0.05  # after Holm's adjustment over the pauses of a situation
 
 # Shown to be slower than the tolerance allows, shown not to be, or neither.
@@ -74,60 +65,6 @@ class KeepAlive:
     over_s: float  # the pause it was tested over
     slower_pct: Estimate  # the first inference after it
     extra: Estimate | None  # W, more than idling without it
-
-
-@dataclass(frozen=True)
-class Idleness:
-    """The contract of `idle --json`; what a person reads is rendered from it by `show/`."""
-
-    source: str | None
-    simulated: str | None
-    gpu: GpuState | None
-    workload: Workload
-    tolerance_pct: float
-    steady_ms: float | None
-    situations: tuple[Situation, ...]
-    keep_alive: KeepAlive | None
-    decay: tuple[Decay, ...]
-    not_tested: dict[str, str]
-    starts: int
-    disturbed: int  # of them; left out
-    notes: tuple[str, ...]
-
-
-def idleness(recording: Recording, *, tolerance: float, source: str | None = None) -> Idleness:
-    """What a recording of `gpuwarm idle` shows.
-
-    Args:
-        recording: the study's.
-        tolerance: of steady latency; within it, an inference counts as warm.
-        source: the file it is from.
-
-    Raises:
-        InputError: it is none, or was cut short before there was a pause.
-    """
-    meta = recording.meta
-    if meta.study is None or meta.study.name != "idle":
-        raise InputError("this recording holds no pauses: make one with `gpuwarm idle MODEL`")
-    measured = pauses(recording)
-    if not measured:
-        raise InputError("this recording ends before its first pause: measure again")
-    found = situations(measured, tolerance=tolerance)
-    return Idleness(
-        source=meta.source or source,
-        simulated=meta.simulated,
-        gpu=meta.machine_before.gpus[0] if meta.machine_before and meta.machine_before.gpus else None,
-        workload=meta.workload,
-        tolerance_pct=100 * tolerance,
-        steady_ms=median([pause.steady_ms for pause in measured]),
-        situations=found,
-        keep_alive=_keep_alive(found, measured, tolerance),
-        decay=tuple(_decays(recording)),
-        not_tested=meta.study.not_tested,
-        starts=len(meta.starts),
-        disturbed=len(controlled.disturbances(meta)),
-        notes=(*controlled.sentences(meta), *meta.notes),
-    )
 
 
 def situations(measured: Sequence[Pause], *, tolerance: float) -> tuple[Situation, ...]:
@@ -222,7 +159,7 @@ def _alike_from_s(slower: Mapping[float, Sequence[float]], tolerance: float) -> 
     return min(gap for gap in slower if gap > max(different, default=-1.0))
 
 
-def _keep_alive(found: Sequence[Situation], measured: Sequence[Pause], tolerance: float) -> KeepAlive | None:
+def keep_alive(found: Sequence[Situation], measured: Sequence[Pause], tolerance: float) -> KeepAlive | None:
     """The longest period after which the first inference was as warm as asked."""
     alive = next((each for each in found if each.name == ALIVE), None)
     for situation in found:
@@ -245,14 +182,3 @@ def is_warm(after: AfterGap, alive: Situation, tolerance: float) -> bool:
     on_gpu = any(each.on_gpu == "cold" for each in alive.after) and after.slower_on_gpu_pct is not None
     judged = after.slower_on_gpu_pct if on_gpu else after.slower_pct
     return judged is not None and judged.value <= 100 * tolerance
-
-
-def _decays(recording: Recording) -> Iterator[Decay]:
-    for decay in (in_pauses(recording, ALIVE), after_processes(recording)):
-        if decay is not None:
-            yield decay
-
-
-def to_json(idle: Idleness) -> dict[str, Any]:
-    """The answer under the names of the contract."""
-    return {"schema": SCHEMA, **msgspec.to_builtins(idle)}

@@ -1,21 +1,89 @@
-"""The answer of `idle` in a few sentences: how long it may rest, what keeps it warm, and how it cools down."""
+"""The contract of `gpuwarm idle`: everything a recording of it says, and the answer in a few sentences."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
+import msgspec
+
+from gpuwarm.analysis import controlled, gaps
 from gpuwarm.analysis.contrast import Estimate
-from gpuwarm.analysis.decay import Decay
-from gpuwarm.analysis.gaps import AfterGap, Idleness, Situation
-from gpuwarm.analysis.pauses import ALIVE, GONE, KEPT
-from gpuwarm.analysis.words import duration, number, percent
+from gpuwarm.analysis.decay import Decay, after_processes, in_pauses
+from gpuwarm.analysis.gaps import AfterGap, KeepAlive, Situation
+from gpuwarm.analysis.pauses import ALIVE, GONE, pauses
+from gpuwarm.analysis.words import duration, median, number, percent
+from gpuwarm.errors import InputError
+from gpuwarm.machine import GpuState
+from gpuwarm.metadata import Workload
+from gpuwarm.recording import Recording
+
+SCHEMA = "gpuwarm.idle/1"
+DEFAULT_TOLERANCE = 0.1  # of steady latency: what a user of a service would hardly notice
 
 
-def answer(idle: Idleness) -> str:
-    """One paragraph."""
-    sentences = []
-    for situation in idle.situations:
+@dataclass(frozen=True)
+class Idleness:
+    """The contract of `idle --json`; what a person reads is rendered from it by `show/`."""
+
+    source: str | None
+    simulated: str | None
+    gpu: GpuState | None
+    workload: Workload
+    tolerance_pct: float
+    steady_ms: float | None
+    situations: tuple[Situation, ...]
+    keep_alive: KeepAlive | None
+    decay: tuple[Decay, ...]
+    starts: int
+    disturbed: int  # of them; left out
+    notes: tuple[str, ...]
+    answer: str  # a few sentences
+
+
+def idleness(recording: Recording, *, tolerance: float | None = None, source: str | None = None) -> Idleness:
+    """What a recording of `gpuwarm idle` shows.
+
+    Args:
+        recording: the study's.
+        tolerance: of steady latency, within which an inference counts as warm; None: as asked for when measuring.
+        source: the file it is from.
+
+    Raises:
+        InputError: it is none, or was cut short before there was a pause.
+    """
+    meta = recording.meta
+    if meta.study is None or meta.study.name != "idle":
+        raise InputError("this recording holds no pauses: make one with `gpuwarm idle MODEL`")
+    if tolerance is None:
+        tolerance = DEFAULT_TOLERANCE if meta.study.tolerance is None else meta.study.tolerance
+    measured = pauses(recording)
+    if not measured:
+        raise InputError("this recording ends before its first pause: measure again")
+    situations = gaps.situations(measured, tolerance=tolerance)
+    kept = gaps.keep_alive(situations, measured, tolerance)
+    decays = [each for each in (in_pauses(recording, ALIVE), after_processes(recording)) if each is not None]
+    return Idleness(
+        source=meta.source or source,
+        simulated=meta.simulated,
+        gpu=meta.machine_before.gpus[0] if meta.machine_before and meta.machine_before.gpus else None,
+        workload=meta.workload,
+        tolerance_pct=100 * tolerance,
+        steady_ms=median([each.steady_ms for each in measured]),
+        situations=situations,
+        keep_alive=kept,
+        decay=tuple(decays),
+        starts=len(meta.starts),
+        disturbed=len(controlled.disturbances(meta)),
+        notes=(*controlled.sentences(meta), *meta.notes),
+        answer=" ".join([*_about_alive(situations, tolerance), *_about_kept(situations, kept), *map(_cooling, decays)]),
+    )
+
+
+def _about_alive(situations: Sequence[Situation], tolerance: float) -> Iterator[str]:
+    for situation in situations:
         if situation.name == ALIVE:
-            sentences += [_warmth(situation, idle.tolerance_pct), *_dependence(situation)]
-    return " ".join([*sentences, *_keep_alive(idle), *map(_cooling, idle.decay)])
+            yield _warmth(situation, 100 * tolerance)
+            yield from _dependence(situation)
 
 
 def pause(gap_s: float) -> str:
@@ -65,18 +133,16 @@ def _dependence(alive: Situation) -> Iterator[str]:
         yield f"{between} the length of the pause is not shown to matter."
 
 
-def _keep_alive(idle: Idleness) -> Iterator[str]:
-    tried = [each for each in idle.situations if each.name == KEPT and each.keep_alive_ms is not None]
-    alive = [after for each in idle.situations if each.name == ALIVE for after in each.after]
+def _about_kept(situations: Sequence[Situation], kept: KeepAlive | None) -> Iterator[str]:
+    alive = [after for each in situations if each.name == ALIVE for after in each.after]
+    tried_ms = [each.keep_alive_ms for each in situations if each.keep_alive_ms is not None]
     cold = any("cold" in (after.latency, after.on_gpu) for after in alive)
-    kept = idle.keep_alive
     if kept is not None:
         cost = "" if kept.extra is None else f", for {watts(kept.extra)} while idling"
         does = "keeps it warm" if cold else "is not needed to keep it warm"
         yield f"A small kernel each {duration(kept.period_ms)} {does} over pauses of {pause(kept.over_s)}{cost}."
-    elif tried and cold:
-        often_ms = min(each.keep_alive_ms for each in tried if each.keep_alive_ms is not None)
-        yield f"A small kernel does not keep it warm, not even one each {duration(often_ms)}."
+    elif tried_ms and cold:
+        yield f"A small kernel does not keep it warm, not even one each {duration(min(tried_ms))}."
 
 
 def _cooling(decay: Decay) -> str:
@@ -88,3 +154,8 @@ def _cooling(decay: Decay) -> str:
         f"{where} the SM clock goes from {first.sm_clock_mhz:.0f} to {last.sm_clock_mhz:.0f} MHz within "
         f"{pause(decay.settled_s)}."
     )
+
+
+def to_json(idle: Idleness) -> dict[str, Any]:
+    """The answer under the names of the contract."""
+    return {"schema": SCHEMA, **msgspec.to_builtins(idle)}

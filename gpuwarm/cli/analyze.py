@@ -8,6 +8,7 @@ import typer
 from gpuwarm.cli import app
 from gpuwarm.cli.answering import AsJson, Required, Tolerance, WarmupMs, give
 from gpuwarm.cli.files import LogColumns, LogGpu, OffsetMs, Smi
+from gpuwarm.errors import InputError
 
 
 @app.command()
@@ -33,6 +34,12 @@ def analyze(
     from gpuwarm.read.files import recordings
 
     found = recordings(files, smi=smi, offset_ms=offset_ms, gpu=gpu, columns=columns)
+    for source, recording in found:
+        if recording.meta.study is not None:
+            name = recording.meta.study.name
+            raise InputError(
+                f"{source} was measured by `gpuwarm {name}`: show it with `gpuwarm {name} --from {source}`"
+            )
     answers = [
         advice.of(recording, tolerance=tolerance / 100, warmup_ms=warmup_ms or (), source=source)
         for source, recording in found

@@ -76,10 +76,10 @@ def explain(
 
     An engine file is code: loading it runs what it contains. Load only engines you trust.
     """
-    from gpuwarm.analysis.effects import explain as explained
-    from gpuwarm.analysis.effects import to_json
+    from gpuwarm.analysis.explained import explain as explained
+    from gpuwarm.analysis.explained import to_json
     from gpuwarm.recording import Recording
-    from gpuwarm.show import explanation, terminal
+    from gpuwarm.show import terminal, text
     from gpuwarm.studies.explain import Protocol
     from gpuwarm.studies.explain import explain as explain_study
     from gpuwarm.studies.prepare import Model
@@ -119,4 +119,4 @@ def explain(
     if as_json:
         typer.echo(json.dumps(to_json(found), indent=2))
     else:
-        terminal.say(explanation.page(found))
+        terminal.say(text.answer(found))

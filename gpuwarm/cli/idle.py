@@ -45,8 +45,9 @@ def idle(
     max_gap: Annotated[float, typer.Option(min=0.001, max=DAY_S, help="Longest pause, in seconds.")] = 30.0,
     repeats: Annotated[int, typer.Option(min=3, help="Pauses of each length.")] = 5,
     tolerance: Annotated[
-        float, typer.Option(min=0.05, max=100, metavar="PERCENT", help="Warm is what stays this near to steady.")
-    ] = 10.0,
+        float | None,
+        typer.Option(min=0.05, max=100, metavar="PERCENT", help="Warm is what stays this near to steady; usually 10."),
+    ] = None,
     budget_s: Annotated[
         float | None, typer.Option(min=0, help="Fewer repeats, then shorter pauses, until it fits into this time.")
     ] = None,
@@ -68,10 +69,9 @@ def idle(
 
     An engine file is code: loading it runs what it contains. Load only engines you trust.
     """
-    from gpuwarm.analysis.gaps import idleness, to_json
+    from gpuwarm.analysis.idled import DEFAULT_TOLERANCE, idleness, to_json
     from gpuwarm.recording import Recording
-    from gpuwarm.show import idleness as shown
-    from gpuwarm.show import terminal
+    from gpuwarm.show import terminal, text
     from gpuwarm.studies.idle import Protocol
     from gpuwarm.studies.idle import idle as idle_study
     from gpuwarm.studies.prepare import Model
@@ -98,7 +98,7 @@ def idle(
                 max_gap_s=max_gap,
                 repeats=repeats,
                 seed=seed,
-                tolerance=tolerance / 100,
+                tolerance=DEFAULT_TOLERANCE if tolerance is None else tolerance / 100,
                 budget_s=budget_s,
                 settle_timeout_s=settle_timeout,
                 period_ms=period_ms,
@@ -108,8 +108,8 @@ def idle(
             progress=progress,
         )
         progress(f"the recording is {place}")
-    found = idleness(recording, tolerance=tolerance / 100, source=str(place))
+    found = idleness(recording, tolerance=None if tolerance is None else tolerance / 100, source=str(place))
     if as_json:
         typer.echo(json.dumps(to_json(found), indent=2))
     else:
-        terminal.say(shown.page(found))
+        terminal.say(text.answer(found))

@@ -25,6 +25,8 @@ class Name(str, Enum):
     latency_by_state = "latency_by_state"
     cold_start = "cold_start"
     bias = "bias"
+    causes = "causes"  # of `gpuwarm explain`
+    pauses = "pauses"  # of `gpuwarm idle`
 
 
 @app.command()
@@ -45,22 +47,22 @@ def plot(
     columns: LogColumns = None,
 ) -> None:
     """Draw latency beside GPU state, latency by state, cold starts, and the bias that a warm-up leaves."""
-    from gpuwarm.analysis import advice
+    from gpuwarm.analysis import answers
     from gpuwarm.errors import InputError
     from gpuwarm.show import plot as figures
     from gpuwarm.show.plot.look import NothingToShowError
 
     source, loaded = only_recording(files, smi=smi, offset_ms=offset_ms, gpu=gpu, columns=columns)
-    answer = advice.of(loaded, tolerance=tolerance / 100, source=source)
+    answer = answers.of(loaded, tolerance=tolerance / 100, source=source)
     number = None if start is None else start - 1
     written = []
-    for name in figure or Name:
+    for name in [each.value for each in figure or ()] or figures.names(answer):
         try:
-            drawn = figures.draw(name.value, loaded, answer, start=number)
+            drawn = figures.draw(name, loaded, answer, start=number)
         except NothingToShowError as nothing:
-            typer.echo(f"gpuwarm: no {name.value}: {nothing}", err=True)
+            typer.echo(f"gpuwarm: no {name}: {nothing}", err=True)
             continue
-        written.append(output / f"{files[0].stem}-{name.value}.{kind.value}")
+        written.append(output / f"{files[0].stem}-{name}.{kind.value}")
         write(written[-1], [figures.encoded(drawn, kind.value)])
         typer.echo(written[-1])
     if not written:

@@ -22,10 +22,10 @@ def report(
     warmup_ms: WarmupMs = None,
 ) -> None:
     """Write one HTML file with the answer, what it rests on, the figures, and how it was measured."""
-    from gpuwarm.analysis import advice
+    from gpuwarm.analysis import answers
     from gpuwarm.show import html
 
     source, loaded = only_recording(files, smi=smi, offset_ms=offset_ms, gpu=gpu, columns=columns)
-    answer = advice.of(loaded, tolerance=tolerance / 100, warmup_ms=warmup_ms or (), source=source)
+    answer = answers.of(loaded, tolerance=tolerance / 100, warmup_ms=warmup_ms or (), source=source)
     write(output, [html.page(loaded, answer).encode()])
     typer.echo(output)

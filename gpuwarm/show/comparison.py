@@ -7,6 +7,7 @@ from rich.console import Group
 from gpuwarm.analysis.compare import Change, Comparison, Side, explained_by_clock
 from gpuwarm.analysis.words import count, duration, number, percent
 from gpuwarm.show import text
+from gpuwarm.show.pages import Page
 from gpuwarm.show.sections import Line, Section, Table, Tone
 
 _TONES: dict[str, Tone] = {"same": "good", "faster": "good", "slower": "bad", "not_comparable": "bad"}
@@ -14,7 +15,7 @@ _TONES: dict[str, Tone] = {"same": "good", "faster": "good", "slower": "bad", "n
 
 def page(comparison: Comparison) -> Group:
     """For a terminal of 80 columns."""
-    return text.page(_stamp(comparison), comparison.answer, subject(comparison), list(sections(comparison)))
+    return text.laid_out(Page(_stamp(comparison), comparison.answer, subject(comparison), tuple(sections(comparison))))
 
 
 def _stamp(comparison: Comparison) -> str | None:

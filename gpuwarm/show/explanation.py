@@ -3,20 +3,12 @@
 from collections.abc import Iterator
 from typing import Literal
 
-from rich.console import Group
-
 from gpuwarm.analysis.causes import step_name
-from gpuwarm.analysis.effects import Cause, Effect, Explanation
-from gpuwarm.analysis.explained import answer, matters, part_name
+from gpuwarm.analysis.effects import Cause, Effect
+from gpuwarm.analysis.explained import Explanation, matters, part_name
 from gpuwarm.analysis.first_inference import FirstInference
 from gpuwarm.analysis.words import count, duration, effect
-from gpuwarm.show import text
-from gpuwarm.show.sections import SMALL_SHARE_PCT, Line, Section, Table, simulated
-
-
-def page(explanation: Explanation) -> Group:
-    """For a terminal of 80 columns."""
-    return text.page(simulated(explanation), answer(explanation), subject(explanation), list(sections(explanation)))
+from gpuwarm.show.sections import SMALL_SHARE_PCT, Line, Section, Table
 
 
 def subject(explanation: Explanation) -> str:

@@ -7,11 +7,12 @@ from html import escape
 from importlib.resources import files
 
 from gpuwarm import __version__
-from gpuwarm.analysis.advice import Advice
+from gpuwarm.analysis.answers import Answer
 from gpuwarm.recording import Recording
-from gpuwarm.show import plot, provenance
+from gpuwarm.show import pages, plot, provenance
+from gpuwarm.show.pages import Page
 from gpuwarm.show.plot.look import BLUE, FAINT, INK, MUTED, PAPER, NothingToShowError
-from gpuwarm.show.sections import Section, Table, sections, simulated, subject
+from gpuwarm.show.sections import Section, Table
 
 # A figure's colours that are too dark on a dark page, or too light -> what they are called, and their other value.
 _THEME = {
@@ -32,8 +33,21 @@ _FIGURES = {  # name -> caption, what a person who cannot see it is told before 
     ),
     "cold_start": ("Where a cold start's time goes", "A bar for each step of each start, one step below the other:"),
     "bias": ("What a benchmark gets wrong after each warm-up", "Bias against the length of warm-up:"),
+    "causes": (
+        "What makes a start slow",
+        "The time to the first result part by part, then the effect of each cause with its interval. The parts:",
+    ),
+    "pauses": (
+        "What pauses do",
+        "Latency against the pause before it, the clock after the last inference, power. With the context alive:",
+    ),
 }
-_TABLES = {"cold_start": "Cold start", "bias": "Bias"}  # figure -> the section whose table has its numbers
+_TABLES = {
+    "cold_start": "Cold start",
+    "bias": "Bias",
+    "causes": "Time",
+    "pauses": "Pauses",
+}  # figure -> the section whose table has its numbers
 _VOID = ("img", "meta")  # elements without an end
 _NO_NETWORK = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
@@ -42,21 +56,20 @@ class _Html(str):
     """Text that is HTML already; any other text is escaped when it is put into an element."""
 
 
-def page(recording: Recording, advice: Advice) -> str:
+def page(recording: Recording, answer: Answer) -> str:
     """The report: first the answer, then what it rests on, the lines to paste, the figures, and how it was measured."""
-    found = list(sections(advice))
-    title = f"gpuwarm: {subject(advice)}"
-    stamp = simulated(advice)
+    shown = pages.page(answer)
+    title, stamp = f"gpuwarm: {shown.subject}", shown.stamp
     body = _element(
         "main",
         _element("h1", title),
         _element("p", stamp, class_="stamp") if stamp else None,
-        _element("p", advice.answer, class_="answer"),
+        _element("p", shown.answer, class_="answer"),
         _element("h2", "What it rests on"),
-        _element("div", *map(_section, found), class_="evidence"),
-        *_to_paste(advice.flags),
+        _element("div", *map(_section, shown.sections), class_="evidence"),
+        *_to_paste(shown.flags),
         _element("h2", "Figures"),
-        *_figures(recording, advice, {section.title: section.table for section in found if section.table}),
+        *_figures(recording, answer, shown),
         _element("h2", "How it was measured"),
         _element("pre", recording.meta.command, tabindex="0") if recording.meta.command else None,
         *(_table(table, caption=caption) for caption, table in provenance.tables(recording)),
@@ -137,22 +150,24 @@ def _to_paste(flags: Mapping[str, str]) -> Iterator[_Html]:
         yield _element("pre", line, tabindex="0")
 
 
-def _figures(recording: Recording, advice: Advice, tables: Mapping[str, Table]) -> Iterator[_Html]:
+def _figures(recording: Recording, answer: Answer, shown: Page) -> Iterator[_Html]:
     """Each figure there is data for, or the sentence that says what is missing."""
+    tables = {section.title: section.table for section in shown.sections if section.table}
     said = {
         title: "; ".join(" ".join(filter(None, row)) for row in table.without_heading())
         for title, table in tables.items()
     }
-    for name, (caption, what) in _FIGURES.items():
+    for name in plot.names(answer):
+        caption, what = _FIGURES[name]
         try:
-            figure = plot.draw(name, recording, advice)
+            figure = plot.draw(name, recording, answer)
         except NothingToShowError as nothing:
             yield _element("p", f"{caption}: {nothing}.", class_="faint")
             continue
-        told = said.get(_TABLES.get(name, ""), advice.answer)
+        told = said.get(_TABLES.get(name, ""), shown.answer)
         picture = base64.b64encode(_themed(plot.encoded(figure, "svg"))).decode()
         image = _element("img", src=f"data:image/svg+xml;base64,{picture}", alt=f"{what} {told}")
-        heading = _element("h3", caption if advice.simulated is None else f"{caption} (simulated)")
+        heading = _element("h3", caption if answer.simulated is None else f"{caption} (simulated)")
         yield _element("figure", _element("figcaption", heading), _scrolled(image, about=caption))
 
 

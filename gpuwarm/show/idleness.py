@@ -2,15 +2,12 @@
 
 from collections.abc import Iterator
 
-from rich.console import Group
-
 from gpuwarm.analysis.decay import Decay, Step
-from gpuwarm.analysis.gaps import AfterGap, Idleness, Situation
-from gpuwarm.analysis.idled import answer, pause, watts
+from gpuwarm.analysis.gaps import AfterGap, Situation
+from gpuwarm.analysis.idled import Idleness, pause, watts
 from gpuwarm.analysis.pauses import ALIVE, GONE, KEPT
 from gpuwarm.analysis.words import count, duration, number, percent
-from gpuwarm.show import text
-from gpuwarm.show.sections import Line, Section, Table, simulated
+from gpuwarm.show.sections import Line, Section, Table
 
 _TITLES = {ALIVE: "Pauses", KEPT: "Keep-alive", GONE: "No process"}
 _WHAT = {
@@ -18,11 +15,6 @@ _WHAT = {
     KEPT: "a process that runs a small kernel now and then",
     GONE: "no process: the next one starts after the pause, so its first inference pays for its start, too",
 }
-
-
-def page(idle: Idleness) -> Group:
-    """For a terminal of 80 columns."""
-    return text.page(simulated(idle), answer(idle), subject(idle), list(sections(idle)))
 
 
 def subject(idle: Idleness) -> str:

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gpuwarm.analysis.advice import Advice
+from gpuwarm.analysis.answers import Answer
 from gpuwarm.analysis.causes import ColdPhase, ColdStart, step_name
-from gpuwarm.analysis.effects import Explanation
 from gpuwarm.analysis.finding import Finding
-from gpuwarm.analysis.gaps import Idleness
 from gpuwarm.analysis.limits import THROTTLING
 from gpuwarm.analysis.states import ClockState
 from gpuwarm.analysis.transitions import Transition
@@ -88,7 +87,7 @@ class Section:
     command: str | None = None  # to copy
 
 
-def simulated(answer: Advice | Explanation | Idleness) -> str | None:
+def simulated(answer: Answer) -> str | None:
     """What stands before the answer where nothing was measured."""
     if answer.simulated is None:
         return None

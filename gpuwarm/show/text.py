@@ -1,6 +1,6 @@
 """An answer laid out for a terminal of 80 columns."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -8,8 +8,9 @@ from rich.measure import Measurement
 from rich.table import Table as Grid
 from rich.text import Text
 
-from gpuwarm.analysis.advice import Advice
-from gpuwarm.show.sections import Section, Table, Tone, sections, simulated, subject
+from gpuwarm.analysis.answers import Answer
+from gpuwarm.show.pages import Page, page
+from gpuwarm.show.sections import Section, Table, Tone
 from gpuwarm.show.terminal import prose, to_copy
 
 LABEL_COLUMNS = 11
@@ -18,22 +19,20 @@ BAR_COLUMNS = 20  # what 80 leave beside a step, its median and its range
 _STYLES: dict[Tone, str] = {"plain": "", "faint": "dim", "good": "green", "warning": "yellow", "bad": "red"}
 
 
-def answer(advice: Advice) -> Group:
-    """First the answer, then what it rests on, then the verdict and what to paste."""
-    return page(simulated(advice), advice.answer, subject(advice), list(sections(advice)), advice.flags)
+def answer(given: Answer) -> Group:
+    """An answer of any kind."""
+    return laid_out(page(given))
 
 
-def page(
-    stamp: str | None, answer: str, subject: str, found: Sequence[Section], flags: Mapping[str, str] | None = None
-) -> Group:
-    """An answer, what it is about, its sections, and the lines to paste into other tools, by tool."""
-    head = [] if stamp is None else [prose(stamp, "bold magenta")]
+def laid_out(shown: Page) -> Group:
+    """First the answer, then what it rests on, then what to paste."""
+    head = [] if shown.stamp is None else [prose(shown.stamp, "bold magenta")]
     body = Grid.grid(padding=(0, 1))
     body.add_column(width=LABEL_COLUMNS, style="cyan", no_wrap=True)
     body.add_column(ratio=1)
-    for section in found:
+    for section in shown.sections:
         body.add_row(section.title, Group(*_content(section)))
-    return Group(*head, prose(answer, "bold"), prose(subject, "dim"), "", body, *_to_paste(flags or {}, found))
+    return Group(*head, prose(shown.answer, "bold"), prose(shown.subject, "dim"), "", body, *_to_paste(shown))
 
 
 def _content(section: Section) -> Iterator[RenderableType]:
@@ -85,13 +84,13 @@ def _listed(sentences: Iterable[str]) -> Iterator[RenderableType]:
         yield row
 
 
-def _to_paste(flags: Mapping[str, str], found: Sequence[Section]) -> Iterator[RenderableType]:
+def _to_paste(shown: Page) -> Iterator[RenderableType]:
     """Whole lines, flush left, never broken: they are copied."""
-    if flags:
+    if shown.flags:
         yield Text("\nTo paste", "cyan")
-    width = max(map(len, flags), default=0)
-    for tool, line in flags.items():
+    width = max(map(len, shown.flags), default=0)
+    for tool, line in shown.flags.items():
         yield to_copy(f"# config.pbtxt of Triton\n{line}" if "\n" in line else f"{tool:<{width}}  {line}")
-    for section in found:
+    for section in shown.sections:
         if section.command is not None and not _is_short(section.command):
             yield to_copy(f"\n# {section.lines[0].text}\n{section.command}")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from gpuwarm.analysis.controlled import disturbances
 from gpuwarm.analysis.gaps import Situation, is_warm, situations
+from gpuwarm.analysis.idled import DEFAULT_TOLERANCE
 from gpuwarm.analysis.pauses import ALIVE, GONE, KEPT, pauses
 from gpuwarm.errors import GpuwarmError
 from gpuwarm.measure.spec import EngineSpec, PhaseSpec
@@ -38,7 +39,7 @@ class Protocol:
     max_gap_s: float = 30.0
     repeats: int = 5
     seed: int = 0
-    tolerance: float = 0.1  # of steady latency
+    tolerance: float = DEFAULT_TOLERANCE
     budget_s: float | None = None
     warm_s: float = 2.0  # of inference before the first pause
     burst_s: float = 0.6  # of inference after each
@@ -88,7 +89,7 @@ def idle(
     """
     preparation = Preparation(model, device)
     chosen = within_budget(protocol)
-    study = Study("idle", chosen.repeats, chosen.seed)
+    study = Study("idle", chosen.repeats, chosen.seed, chosen.tolerance)
     with Bench(device, output, Metadata(command=command, simulated=device.simulate, study=study), progress) as bench:
         if chosen.max_gap_s < protocol.max_gap_s:
             bench.note(f"pauses over {chosen.max_gap_s:g} s did not fit into --budget-s {protocol.budget_s:g}")

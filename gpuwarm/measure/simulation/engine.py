@@ -12,7 +12,6 @@ from gpuwarm.measure.simulation.profiles import Workload
 
 _OUTLIER_FACTORS = (1.2, 2.0)
 _AUTOCORRELATION = 0.45  # of GPU times from one iteration to the next; measured on an H200: 0.48 to 0.50
-_HOST_NOISE_PCT = 4.0  # of enqueue times; chosen
 _TOUCH_NS = 10_000  # a stamp with its launch; chosen
 _STAMP_NOISE_PCT = 0.2  # of the SM clock measured on the GPU; on an H200 3 to 5 of 1650 MHz
 
@@ -44,7 +43,7 @@ class Engine:
         if self.copies:
             slower = 2 ** (self.gpu.profile.ladder[-1].pcie_gen - held.pcie_gen)  # a PCIe generation doubles the rate
             h2d_ns, d2h_ns = work.h2d_us * slower * 1e3, work.d2h_us * slower * 1e3
-        enqueue_ns = work.enqueue_us * 1e3 * (1 + self.noise.gauss(0, _HOST_NOISE_PCT / 100)) + extra_host_ns
+        enqueue_ns = work.enqueue_us * 1e3 * (1 + self.noise.gauss(0, work.host_noise_pct / 100)) + extra_host_ns
         begin_ns = t_ns + round(h2d_ns + work.launch_us * 1e3)
         gpu_ns, sm_clock_mhz = self._compute(t_ns, begin_ns, extra_gpu_ns)
         done_ns = max(t_ns + h2d_ns + enqueue_ns, begin_ns + gpu_ns) + d2h_ns + work.synchronise_us * 1e3

@@ -51,6 +51,7 @@ class Workload:
     first_host_us: float = 200.0
     second_gpu_us: float = 5.0
     noise_pct: float = 0.4  # standard deviation of GPU time
+    host_noise_pct: float = 4.0  # of enqueue times; chosen
     outliers: float = 0.0005  # share of iterations that take 1.2 to 2 times as long
 
 

@@ -10,7 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 
-from gpuwarm.analysis.advice import Advice
+from gpuwarm.analysis.answers import Answer
 from gpuwarm.errors import InputError
 from gpuwarm.recording import Recording
 
@@ -54,25 +54,25 @@ def look() -> Iterator[None]:
         yield
 
 
-def headed(height_in: float, recording: Recording, advice: Advice, subtitle: str) -> Figure:
+def headed(height_in: float, recording: Recording, answer: Answer, subtitle: str) -> Figure:
     """An empty figure that says which GPU, engine, driver and TensorRT it shows, and whether they are simulated."""
     figure = Figure(figsize=(WIDTH_IN, height_in))
     FigureCanvasAgg(figure)
     left, top = MARGIN_IN / WIDTH_IN, 1 - 0.12 / height_in
-    figure.text(left, top, _title(recording, advice), size=12, weight="bold", va="top", parse_math=False)
+    figure.text(left, top, _title(recording, answer), size=12, weight="bold", va="top", parse_math=False)
     figure.text(left, top - 0.26 / height_in, subtitle, size=9.5, va="top", color=MUTED, parse_math=False)
-    if advice.simulated is not None:
-        stamp = f"SIMULATED ({advice.simulated}), not measured"
+    if answer.simulated is not None:
+        stamp = f"SIMULATED ({answer.simulated}), not measured"
         box: Style = {"boxstyle": "square,pad=0.35", "facecolor": YELLOW, "edgecolor": ON_COLOUR}
         figure.text(1 - left, top, stamp, size=10, weight="bold", ha="right", va="top", color=ON_COLOUR, bbox=box)
     return figure
 
 
-def _title(recording: Recording, advice: Advice) -> str:
+def _title(recording: Recording, answer: Answer) -> str:
     versions = recording.meta.versions
     parts = (
-        (advice.gpu.name if advice.gpu else None) or "unknown GPU",
-        advice.workload.name,
+        (answer.gpu.name if answer.gpu else None) or "unknown GPU",
+        answer.workload.name,
         f"driver {versions['driver']}" if "driver" in versions else None,
         f"TensorRT {versions['tensorrt']}" if "tensorrt" in versions else None,
     )
