@@ -225,9 +225,9 @@ class Context:
         return self.call(self.driver.cuEventCreate, _EVENT_BLOCKS if self.sync == "block" else 0)
 
     def elapsed_ns(self, begin: object, end: object) -> float:
-        """The time between two events that are over."""
+        """The time between two events that are over, in whole ns: they resolve some 500, and digits cost space."""
         milliseconds: float = self.driver.cuEventElapsedTime(begin, end)[1]
-        return milliseconds * 1e6
+        return round(milliseconds * 1e6)
 
     def pinned(self, size: int) -> int:
         """The address of new page-locked host memory that the GPU can write too."""
@@ -318,7 +318,7 @@ class SmClock:
             return math.nan  # two SMs count apart
         cycles, ns = end[0] - begin[0], end[1] - begin[1]
         if ns * _TIMER_SHARE >= self.step_ns:
-            return cycles / ns * 1e3
+            return _to_step(cycles / ns * 1e3)
         return self._over_several(begin[1], cycles, ns)
 
     def _over_several(self, begin_ns: int, cycles: int, ns: int) -> float:
@@ -330,11 +330,16 @@ class SmClock:
             _, old_cycles, old_ns = recent.popleft()
             self._cycles -= old_cycles
             self._ns -= old_ns
-        return self._cycles / self._ns * 1e3 if self._tells(self._ns, len(recent)) else math.nan
+        return _to_step(self._cycles / self._ns * 1e3) if self._tells(self._ns, len(recent)) else math.nan
 
     def _tells(self, ns: int, count: int) -> bool:
         """Whether `count` differences that add up to `ns`, each wrong by up to a step, are right to the share."""
         return ns * _TIMER_SHARE >= self.step_ns * math.sqrt(count) and count > 0
+
+
+def _to_step(clock_mhz: float) -> float:
+    """To an eighth of a MHz, 0.01 % of a busy clock and far below what the timer tells: digits cost space."""
+    return round(clock_mhz * 8) / 8
 
 
 class _NoClock:
