@@ -231,3 +231,9 @@ def test_without_its_warmup_a_series_is_flat(shape: Behaviour, seed: int) -> Non
 @given(shape=SHAPE, seed=SEED)
 def test_its_behaviour_is_that_of_its_shape(shape: Behaviour, seed: int) -> None:
     assert course(TIME_MS, SHAPES[shape] * noise(seed)).behaviour == shape
+
+
+def test_a_level_shorter_than_a_tread_before_it_may_be_a_tread_too() -> None:
+    levels = np.repeat([1.5, 1.2, 1.0], [500, 3500, 2000])
+    assert of(levels).behaviour == "no_steady_state"
+    assert of(np.repeat([1.5, 1.2, 1.0], [500, 1500, 4000])).behaviour == "warmup"

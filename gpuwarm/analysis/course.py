@@ -36,6 +36,7 @@ LATE_SHARE = 0.25  # of the time, at the end: there the steady level is looked f
 # Of the time, by how often latency changed direction before: a shorter steady stretch may be a tread of a staircase, or
 # the next swing may be on its way.
 MIN_TAIL_SHARES = (0.2, 0.35, 0.5)
+TREAD, SEVERAL = 0.8, 2  # times the longest of so many levels before is the least, too
 SWING = 1.5  # tolerances is one up or down
 SETTLED = 3.0  # times its length: a deviation is a passing one only after so long a steady stretch
 UNSURE = 0.5  # standard errors: a level this near the tolerance is within it
@@ -324,7 +325,7 @@ def _steady(series: Series, latency_ms: Floats, found: Ending) -> Course:
     held = f"the last {100 * share:.0f} % of the time stay within {100 * series.tolerance:g} % of {found.level:.4g} ms"
     swings = _swings(np.append(levels[: found.first], found.level), SWING * series.tolerance * found.level)
     lead = ("slow_first",) if series.lead else ()
-    if share < MIN_TAIL_SHARES[min(swings, 2)]:
+    if share < MIN_TAIL_SHARES[min(swings, 2)] or share * series.span_ms < TREAD * _longest_tread_ms(series, found):
         said = f"only {held}"
         if swings:
             said += f"; before, it went up or down by more than {100 * SWING * series.tolerance:g} % {swings + 1} times"
@@ -363,6 +364,14 @@ def _steady(series: Series, latency_ms: Floats, found: Ending) -> Course:
         unsure=unsure,
         fast_ms=_fast_ms(series, found),
     )
+
+
+def _longest_tread_ms(series: Series, found: Ending) -> float:
+    """The longest level of several before the steady one: as long may that one be a tread, too."""
+    if found.approach is not None or found.first < SEVERAL:
+        return 0.0
+    _, _, begins, ends = spans(series)
+    return float((ends - begins)[: found.first].max())
 
 
 def _unsure(series: Series, found: Ending) -> float:
