@@ -220,7 +220,7 @@ def test_a_budget_leaves_out_the_least_telling_switch_first_and_says_so(tmp_path
 
 @pytest.mark.parametrize("delay_s", [0.1, 0.7])
 def test_sigkill_leaves_no_process_and_a_folder_that_loads(tmp_path: Path, delay_s: float):
-    running = Running(tmp_path, "explain", "tiny", "--only", "other-context", "--repeats", "2")
+    running = Running(tmp_path, "explain", "tiny", "--only", "other-context", "--repeats", "2", "--no-report")
     running.wait_for("holder:hold")
     time.sleep(delay_s)
     running.process.kill()
@@ -231,7 +231,7 @@ def test_sigkill_leaves_no_process_and_a_folder_that_loads(tmp_path: Path, delay
 
 
 def test_ctrl_c_ends_the_holder_and_keeps_what_was_measured(tmp_path: Path):
-    running = Running(tmp_path, "explain", "tiny", "--only", "other-context", "--repeats", "2")
+    running = Running(tmp_path, "explain", "tiny", "--only", "other-context", "--repeats", "2", "--no-report")
     os.kill(running.wait_for("holder:hold"), 0)
     running.process.send_signal(signal.SIGINT)
     running.process.communicate(timeout=30)

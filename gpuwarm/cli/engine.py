@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpuwarm.cli.parse import default_output
+from gpuwarm.cli.parse import default_output, named_files, named_shapes
 from gpuwarm.errors import InputError
 
 if TYPE_CHECKING:
     from gpuwarm.studies.device import Device
-
+    from gpuwarm.studies.prepare import Model
 
 DAY_S = 86_400.0  # no measurement is longer; also keeps "inf" out
 
@@ -60,6 +60,40 @@ def recording_at(output: Path | None, model: str | None, simulate: str | None) -
     if not output.name or output.is_dir():
         raise InputError(f"--output {output} is a folder: name a file in it, as in --output {output / 'run.npz'}")
     return output if output.suffix == ".npz" else output.with_name(f"{output.name}.npz")
+
+
+def model_of(
+    path: str | None,
+    *,
+    shape: list[str] | None,
+    input_file: list[str] | None,
+    profile: int,
+    plugin: list[Path] | None,
+    fp16: bool,
+    allow_host_code: bool,
+    seed: int,
+    sync: Sync,
+    verbose: bool,
+) -> "Model":
+    """What the user asks for.
+
+    Raises:
+        InputError: a shape or an input is not of the form it should have.
+    """
+    from gpuwarm.studies.prepare import Model
+
+    return Model(
+        path=path,
+        shapes=named_shapes(shape or []),
+        inputs=named_files(input_file or []),
+        profile=profile,
+        plugins=tuple(plugin or ()),
+        fp16=fp16,
+        allow_host_code=allow_host_code,
+        seed=seed,
+        sync=sync.value,
+        verbose=verbose,
+    )
 
 
 def device_for(gpu: str | None, simulate: str | None, place: Path) -> "Device":

@@ -12,6 +12,7 @@ import typer
 from gpuwarm.cli import app
 from gpuwarm.cli.answering import AsJson
 from gpuwarm.cli.engine import (
+    DAY_S,
     AllowHostCode,
     EngineProfile,
     Fp16,
@@ -29,9 +30,11 @@ from gpuwarm.cli.engine import (
     SyncHow,
     Verbose,
     device_for,
+    model_of,
     recording_at,
 )
-from gpuwarm.cli.parse import named_files, named_shapes, progress
+from gpuwarm.cli.files import WithReport, report_at, write_report
+from gpuwarm.cli.parse import progress
 
 
 class SwitchId(str, Enum):
@@ -56,7 +59,8 @@ def explain(
     repeats: Annotated[int, typer.Option(min=2, help="Starts of each kind.")] = 5,
     only: Annotated[list[SwitchId] | None, typer.Option(help="Test only this; may be repeated.")] = None,
     budget_s: Annotated[
-        float | None, typer.Option(min=0, help="Leave out, the least telling first, what does not fit into this time.")
+        float | None,
+        typer.Option(min=0, max=DAY_S, help="Leave out, the least telling first, what does not fit into this time."),
     ] = None,
     sync: SyncHow = Sync.block,
     gpu: GpuName = None,
@@ -70,6 +74,7 @@ def explain(
     period_ms: PeriodMs = None,
     seed: Seed = 0,
     as_json: AsJson = False,
+    report: WithReport = True,
     verbose: Verbose = False,
 ) -> None:
     """Find what makes a start slow: starts that differ in one thing, repeated in random order, and compared.
@@ -82,24 +87,24 @@ def explain(
     from gpuwarm.show import terminal, text
     from gpuwarm.studies.explain import Protocol
     from gpuwarm.studies.explain import explain as explain_study
-    from gpuwarm.studies.prepare import Model
 
     if recorded is not None:
-        place, recording = recorded, Recording.load(recorded)
+        place, recording, page = recorded, Recording.load(recorded), None
     else:
         place = recording_at(output, model, simulate)
+        page = report_at(place, wanted=report)
         recording = explain_study(
             device_for(gpu, simulate, place),
-            Model(
-                path=model,
-                shapes=named_shapes(shape or []),
-                inputs=named_files(input_file or []),
+            model_of(
+                model,
+                shape=shape,
+                input_file=input_file,
                 profile=profile,
-                plugins=tuple(plugin or ()),
+                plugin=plugin,
                 fp16=fp16,
                 allow_host_code=allow_host_code,
                 seed=seed,
-                sync=sync.value,
+                sync=sync,
                 verbose=verbose,
             ),
             Protocol(
@@ -114,8 +119,11 @@ def explain(
             command=shlex.join(["gpuwarm", *sys.argv[1:]]),
             progress=progress,
         )
-        progress(f"the recording is {place}")
+        progress(f"recording: {place}")
     found = explained(recording, source=str(place))
+    if page is not None:
+        write_report(page, recording, found)
+        progress(f"report:    {page}")
     if as_json:
         typer.echo(json.dumps(to_json(found), indent=2))
     else:

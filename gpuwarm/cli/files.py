@@ -9,6 +9,7 @@ import typer
 from gpuwarm.errors import InputError
 
 if TYPE_CHECKING:
+    from gpuwarm.analysis.answers import Answer
     from gpuwarm.recording import Recording
 
 Files = Annotated[
@@ -52,6 +53,32 @@ def only_recording(
         names = ", ".join(str(path) for path in files)
         raise InputError(f"{names}: {len(found)} runs, and one is shown at a time: name the files of one")
     return found[0]
+
+
+WithReport = Annotated[bool, typer.Option("--report/--no-report", help="Write the HTML report beside the recording.")]
+
+
+def report_at(place: Path, *, wanted: bool) -> Path | None:
+    """Where the report beside a recording goes; None where nobody wants one.
+
+    Raises:
+        InputError: something is there already.
+    """
+    page = place.with_suffix(".html")
+    if wanted and page.exists():
+        raise InputError(f"{page} exists, and the report would replace it: choose another name with --output")
+    return page if wanted else None
+
+
+def write_report(page: Path, recording: "Recording", answer: "Answer") -> None:
+    """Write what `gpuwarm report` would.
+
+    Raises:
+        InputError: the place cannot be written.
+    """
+    from gpuwarm.show import html
+
+    write(page, [html.page(recording, answer).encode()])
 
 
 def write(path: Path, pieces: Iterable[bytes]) -> None:

@@ -29,9 +29,11 @@ from gpuwarm.cli.engine import (
     SyncHow,
     Verbose,
     device_for,
+    model_of,
     recording_at,
 )
-from gpuwarm.cli.parse import named_files, named_shapes, progress
+from gpuwarm.cli.files import WithReport, report_at, write_report
+from gpuwarm.cli.parse import progress
 
 
 @app.command()
@@ -49,7 +51,8 @@ def idle(
         typer.Option(min=0.05, max=100, metavar="PERCENT", help="Warm is what stays this near to steady; usually 10."),
     ] = None,
     budget_s: Annotated[
-        float | None, typer.Option(min=0, help="Fewer repeats, then shorter pauses, until it fits into this time.")
+        float | None,
+        typer.Option(min=0, max=DAY_S, help="Fewer repeats, then shorter pauses, until it fits into this time."),
     ] = None,
     sync: SyncHow = Sync.block,
     gpu: GpuName = None,
@@ -63,6 +66,7 @@ def idle(
     period_ms: PeriodMs = None,
     seed: Seed = 0,
     as_json: AsJson = False,
+    report: WithReport = True,
     verbose: Verbose = False,
 ) -> None:
     """Find how long the GPU may idle before it is cold again, and what keeps it warm.
@@ -74,24 +78,24 @@ def idle(
     from gpuwarm.show import terminal, text
     from gpuwarm.studies.idle import Protocol
     from gpuwarm.studies.idle import idle as idle_study
-    from gpuwarm.studies.prepare import Model
 
     if recorded is not None:
-        place, recording = recorded, Recording.load(recorded)
+        place, recording, page = recorded, Recording.load(recorded), None
     else:
         place = recording_at(output, model, simulate)
+        page = report_at(place, wanted=report)
         recording = idle_study(
             device_for(gpu, simulate, place),
-            Model(
-                path=model,
-                shapes=named_shapes(shape or []),
-                inputs=named_files(input_file or []),
+            model_of(
+                model,
+                shape=shape,
+                input_file=input_file,
                 profile=profile,
-                plugins=tuple(plugin or ()),
+                plugin=plugin,
                 fp16=fp16,
                 allow_host_code=allow_host_code,
                 seed=seed,
-                sync=sync.value,
+                sync=sync,
                 verbose=verbose,
             ),
             Protocol(
@@ -107,8 +111,11 @@ def idle(
             command=shlex.join(["gpuwarm", *sys.argv[1:]]),
             progress=progress,
         )
-        progress(f"the recording is {place}")
+        progress(f"recording: {place}")
     found = idleness(recording, tolerance=None if tolerance is None else tolerance / 100, source=str(place))
+    if page is not None:
+        write_report(page, recording, found)
+        progress(f"report:    {page}")
     if as_json:
         typer.echo(json.dumps(to_json(found), indent=2))
     else:

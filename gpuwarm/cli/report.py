@@ -7,7 +7,7 @@ import typer
 
 from gpuwarm.cli import app
 from gpuwarm.cli.answering import Tolerance, WarmupMs
-from gpuwarm.cli.files import Files, LogColumns, LogGpu, OffsetMs, Smi, only_recording, write
+from gpuwarm.cli.files import Files, LogColumns, LogGpu, OffsetMs, Smi, only_recording, write_report
 
 
 @app.command()
@@ -23,9 +23,8 @@ def report(
 ) -> None:
     """Write one HTML file with the answer, what it rests on, the figures, and how it was measured."""
     from gpuwarm.analysis import answers
-    from gpuwarm.show import html
 
     source, loaded = only_recording(files, smi=smi, offset_ms=offset_ms, gpu=gpu, columns=columns)
     answer = answers.of(loaded, tolerance=tolerance / 100, warmup_ms=warmup_ms or (), source=source)
-    write(output, [html.page(loaded, answer).encode()])
+    write_report(output, loaded, answer)
     typer.echo(output)

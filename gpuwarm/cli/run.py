@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -28,10 +29,11 @@ from gpuwarm.cli.engine import (
     SyncHow,
     Verbose,
     device_for,
+    model_of,
     recording_at,
 )
-from gpuwarm.cli.parse import named_files, named_shapes, progress
-from gpuwarm.errors import InputError
+from gpuwarm.cli.files import WithReport, report_at, write_report
+from gpuwarm.cli.parse import progress
 
 
 @app.command()
@@ -64,9 +66,7 @@ def run(
     warmup_ms: WarmupMs = None,
     as_json: AsJson = False,
     required: Required = None,
-    report: Annotated[
-        bool, typer.Option("--report/--no-report", help="Write the HTML report beside the recording.")
-    ] = True,
+    report: WithReport = True,
     verbose: Verbose = False,
 ) -> None:
     """Start cold, infer without a pause, watch the GPU; then say how long to warm up and why.
@@ -74,29 +74,28 @@ def run(
     An engine file is code: loading it runs what it contains. Load only engines you trust.
     """
     from gpuwarm.analysis import advice
-    from gpuwarm.studies.prepare import Model
     from gpuwarm.studies.run import Protocol
     from gpuwarm.studies.run import run as run_study
 
     place = recording_at(output, model, simulate)
-    page = place.with_suffix(".html")
-    if report and page.exists():
-        raise InputError(f"{page} exists, and the report would replace it: choose another name with --output")
+    page = report_at(place, wanted=report)
     device = device_for(gpu, simulate, place)
-    wanted = Model(
-        path=model,
-        shapes=named_shapes(shape or []),
-        inputs=named_files(input_file or []),
-        profile=profile,
-        plugins=tuple(plugin or ()),
-        fp16=fp16,
+    wanted = replace(
+        model_of(
+            model,
+            shape=shape,
+            input_file=input_file,
+            profile=profile,
+            plugin=plugin,
+            fp16=fp16,
+            allow_host_code=allow_host_code,
+            seed=seed,
+            sync=sync,
+            verbose=verbose,
+        ),
         save_engine=save_engine,
-        allow_host_code=allow_host_code,
-        seed=seed,
-        sync=sync.value,
         copies=copies,
         sm_clock=sm_clock,
-        verbose=verbose,
     )
     recording = run_study(
         device,
@@ -108,10 +107,7 @@ def run(
     )
     answer = advice.of(recording, tolerance=tolerance / 100, warmup_ms=warmup_ms or (), source=str(place))
     progress(f"recording: {place}")
-    if report:
-        from gpuwarm.cli.files import write
-        from gpuwarm.show import html
-
-        write(page, [html.page(recording, answer).encode()])
+    if page is not None:
+        write_report(page, recording, answer)
         progress(f"report:    {page}")
     give([answer], as_json=as_json, required=required)
