@@ -234,3 +234,12 @@ def test_what_most_starts_did_decides_and_the_others_are_named() -> None:
     judgement = steady.judge(recording(*slowdowns, noisy(np.repeat([1.2, 1.0], [200, 3000]), seed=3)))
     assert (judgement.behaviour, judgement.also) == ("slowdown", ("warmup",))
     assert judgement.per_start == ("slowdown", "slowdown", "warmup")
+
+
+def test_rows_that_are_means_over_ten_inferences_are_counted_as_ten() -> None:
+    one = recording(noisy(np.repeat([1.2, 1.0], [50, 3000]), seed=13))
+    ten = replace(one, meta=replace(one.meta, inferences_per_row=10))
+    single, tenfold = steady.judge(one), steady.judge(ten)
+    assert tenfold.warmup.iterations == 10 * (single.warmup.iterations or 0) == 500
+    assert (tenfold.warmup.recommended_iterations or 0) >= 500
+    assert tenfold.warmup.time_ms == single.warmup.time_ms

@@ -122,7 +122,8 @@ def judge(
         return replace(_unsteady(starts), per_start=behaviours, transitions=changes)
     removed_ms = max(_removed_ms(recording, start) for start in steady)
     deciding = _typical(steady)
-    warmup = _warmup(steady, len(starts), removed_ms)
+    each = recording.meta.inferences_per_row
+    warmup = _warmup(steady, len(starts), removed_ms, each)
     asked = sorted({*COMMON_WARMUPS_MS, *warmup_ms, warmup.recommended_ms or 0.0})
     others = [start.course.behaviour for start in steady if start.course.behaviour != "flat"]
     also = dict.fromkeys([*(name for start in steady for name in start.course.also), *others])
@@ -131,7 +132,7 @@ def judge(
         tuple(name for name in also if name != deciding.course.behaviour),
         (*deciding.course.evidence, *deciding.settling.flags, *_apart(starts, steady), *_removed(removed_ms)),
         warmup,
-        _steady(steady),
+        _steady(steady, each),
         tuple(_bias(steady, ms, removed_ms) for ms in asked),
         per_start=behaviours,
         transitions=changes,
@@ -234,8 +235,8 @@ def _removed(removed_ms: float) -> tuple[str, ...]:
     return (f"the first {duration(removed_ms)} are not in the file: a shorter warm-up may do, which this cannot show",)
 
 
-def _warmup(steady: list[_Judged], starts: int, removed_ms: float) -> Warmup:
-    """The longest of the starts: of n, the next one takes longer once in n + 1 times."""
+def _warmup(steady: list[_Judged], starts: int, removed_ms: float, each: int) -> Warmup:
+    """The longest of the starts: of n, the next one takes longer once in n + 1 times. A row is `each` inferences."""
     ends = [(_elapsed_ms(start, start.course.end), start) for start in steady]
     longest_ms, longest = max(ends, key=lambda pair: pair[0])
     iterations = max(start.course.end or 0 for start in steady)
@@ -251,9 +252,9 @@ def _warmup(steady: list[_Judged], starts: int, removed_ms: float) -> Warmup:
     return Warmup(
         time_ms=longest_ms,
         longest_start=longest.stretch.start,
-        iterations=iterations,
+        iterations=each * iterations,
         recommended_ms=round_up(upper + removed_ms),
-        recommended_iterations=int(round_up(upper_iterations + np.ceil(removed_ms / longest.stretch.latency_ms[0]))),
+        recommended_iterations=int(round_up(each * upper_iterations + removed_ms / longest.stretch.latency_ms[0])),
         starts=starts,
         coverage=coverage,
         interval_ms=(low, high),
@@ -291,7 +292,7 @@ def round_up(value: float) -> float:
     return round(float(next(step * power for step in ROUND_STEPS if step * power >= value * (1 - 1e-9))), 6)
 
 
-def _steady(steady: list[_Judged]) -> Steady:
+def _steady(steady: list[_Judged], each: int) -> Steady:
     latency = np.concatenate([start.stretch.latency_ms[start.course.end :] for start in steady])
     mean = float(latency.mean())
     return Steady(
@@ -299,8 +300,8 @@ def _steady(steady: list[_Judged]) -> Steady:
         mean_ms=mean,
         p99_ms=float(np.quantile(latency, 0.99)),
         cov_pct=float(latency.std() / mean * 100),
-        from_iteration=max(start.course.end or 0 for start in steady),
-        iterations=latency.size,
+        from_iteration=each * max(start.course.end or 0 for start in steady),
+        iterations=each * latency.size,
         quantity=steady[0].stretch.quantity,
     )
 
