@@ -52,6 +52,11 @@ def test_a_level_that_stays_does_not_fall() -> None:
     )
 
 
+def test_a_level_that_ends_higher_does_not_fall() -> None:
+    said = told("warmup", steady=Steady(2.8, 2.8, 2.9, 0.4, 21, 900))
+    assert said.endswith("until then latency has not settled; it goes from 2.64 ms at first to 2.8 ms (+6.1 %).")
+
+
 @pytest.mark.parametrize(
     ("behaviour", "evidence", "text"),
     [

@@ -91,9 +91,11 @@ def _warms_up(judged: Judgement, steady: Steady, early: Before, moved: Mover | N
             f"Warm up {_length(judged.warmup)}: until then single inferences are slow or latency wanders about {level}."
         )
     faster = percent(100 * (steady.median_ms / early.level_ms - 1))
-    falls = f"latency falls from {duration(early.level_ms)} at first to {level} ({faster})"
+    way = f"from {duration(early.level_ms)} at first to {level} ({faster})"
+    if steady.median_ms >= early.level_ms:  # slow somewhere in between
+        return f"Warm up {_length(judged.warmup)}: until then latency has not settled; it goes {way}."
     by = {"host": " as the host gets faster, not the GPU", "clock": " as the GPU's clock rises"}
-    return f"Warm up {_length(judged.warmup)}: {falls}{'' if moved is None else by[moved.cause]}."
+    return f"Warm up {_length(judged.warmup)}: latency falls {way}{'' if moved is None else by[moved.cause]}."
 
 
 def _where(steady: Steady) -> str:

@@ -157,11 +157,12 @@ def _by_latency(recording: Recording, found: Sequence[Stretch], tolerance: float
 
 
 def _the_gpus_own(recording: Recording, whole: list[_Judged], own: list[_Judged]) -> list[_Judged] | None:
-    """The GPU's own times, where more starts are steady by them and the host has no hand in them."""
+    """The GPU's own times, where as many starts are steady by them and the host has no hand in them."""
     if [start.stretch.start for start in whole] != [start.stretch.start for start in own]:
         return None
-    gained = sum(start.course.end is not None for start in own) > sum(start.course.end is not None for start in whole)
-    if not gained or 2 * sum(_driven_by_host(recording, start.stretch) for start in own) > len(own):
+    settled = sum(start.course.end is not None for start in own)
+    fewer = settled < sum(start.course.end is not None for start in whole)
+    if not settled or fewer or 2 * sum(_driven_by_host(recording, start.stretch) for start in own) > len(own):
         return None
     said = "judged by the GPU's own time: what the host adds to it finds no rest"
     return [
