@@ -1,9 +1,13 @@
 """Arguments that several commands read."""
 
+import math
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+import typer
 
+from gpuwarm import cli
 from gpuwarm.cli.parse import default_output, named_files, named_shapes
 from gpuwarm.errors import InputError
 
@@ -31,3 +35,16 @@ def test_input_files_must_exist(tmp_path: Path):
 def test_a_simulated_recording_is_named_so():
     assert default_output("models/big.plan", None).name.startswith("gpuwarm-big-2")
     assert default_output(None, "geforce").name.startswith("gpuwarm-geforce-bundled-2")
+
+
+def test_no_option_takes_an_infinite_number():
+    for name in cli.COMMANDS:
+        import_module(f"gpuwarm.cli.{name}")
+    options = [
+        (name, option.name, option.type)
+        for name, command in typer.main.get_command(cli.app).commands.items()
+        for option in command.params
+        if "float" in option.type.name.lower()
+    ]
+    assert len(options) > 10
+    assert [(*names, kind) for *names, kind in options if getattr(kind, "max", None) in (None, math.inf)] == []

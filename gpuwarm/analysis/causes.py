@@ -25,6 +25,7 @@ _STEP_NAMES = {
     "tensorrt_import": "import TensorRT",
     "runtime": "TensorRT runtime",
     "deserialise": "deserialise engine",
+    "sm_clock": "gpuwarm's SM-clock stamps",
 }
 
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gpuwarm.cli.parse import DAY_S
+
 if TYPE_CHECKING:
     from gpuwarm.analysis.advice import Advice
 
@@ -21,7 +23,8 @@ class Require(str, Enum):
 
 
 WarmupMs = Annotated[
-    list[float] | None, typer.Option(min=0, metavar="MS", help="Another warm-up length to judge; may be repeated.")
+    list[float] | None,
+    typer.Option(min=0, max=1e3 * DAY_S, metavar="MS", help="Another warm-up length to judge; may be repeated."),
 ]
 Tolerance = Annotated[
     float, typer.Option(min=0.05, max=50, metavar="PERCENT", help="Steady is what stays this near to its own level.")

@@ -6,14 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpuwarm.cli.parse import default_output, named_files, named_shapes
+from gpuwarm.cli.parse import DAY_S, default_output, named_files, named_shapes
 from gpuwarm.errors import InputError
 
 if TYPE_CHECKING:
     from gpuwarm.studies.device import Device
     from gpuwarm.studies.prepare import Model
-
-DAY_S = 86_400.0  # no measurement is longer; also keeps "inf" out
 
 
 class Sync(str, Enum):
@@ -45,7 +43,7 @@ PeriodMs = Annotated[
     float | None,
     typer.Option(min=0.5, max=1000, help="Sampling period; left out: half of the sensors' refresh period."),
 ]
-Seed = Annotated[int, typer.Option(help="Seed of random inputs, of simulated noise and of a random order.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of random inputs, of simulated noise and of a random order.")]
 Verbose = Annotated[bool, typer.Option("--verbose", help="Show TensorRT's own messages.")]
 
 

@@ -12,7 +12,6 @@ import typer
 from gpuwarm.cli import app
 from gpuwarm.cli.answering import AsJson
 from gpuwarm.cli.engine import (
-    DAY_S,
     AllowHostCode,
     EngineProfile,
     Fp16,
@@ -34,7 +33,7 @@ from gpuwarm.cli.engine import (
     recording_at,
 )
 from gpuwarm.cli.files import WithReport, report_at, write_report
-from gpuwarm.cli.parse import progress
+from gpuwarm.cli.parse import DAY_S, progress
 
 
 class SwitchId(str, Enum):

@@ -20,10 +20,18 @@ Files = Annotated[
     ),
 ]
 
+LONGEST_LOG_MS = 1e12  # thirty years; also keeps "inf" out
+
 # How trtexec's files are joined with an nvidia-smi log.
 Smi = Annotated[Path | None, typer.Option(help="An nvidia-smi log written while trtexec ran, to join.")]
 OffsetMs = Annotated[
-    float | None, typer.Option(metavar="MS", help="When inference began, after the first row of that log.")
+    float | None,
+    typer.Option(
+        min=-LONGEST_LOG_MS,
+        max=LONGEST_LOG_MS,
+        metavar="MS",
+        help="When inference began, after the first row of that log.",
+    ),
 ]
 LogGpu = Annotated[str | None, typer.Option("--gpu", help="Of an nvidia-smi log: which GPU, by index, bus id or UUID.")]
 LogColumns = Annotated[

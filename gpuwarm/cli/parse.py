@@ -9,6 +9,8 @@ import typer
 
 from gpuwarm.errors import InputError
 
+DAY_S = 86_400.0  # no measurement is longer; also keeps "inf" out
+
 
 def named_shapes(arguments: Sequence[str]) -> dict[str, tuple[int, ...]]:
     """`name:1x3x224x224`, each; the name may hold colons.
