@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpuwarm.cli.parse import DAY_S
+from gpuwarm.cli.parse import DAY_S, within
 
 if TYPE_CHECKING:
     from gpuwarm.analysis.advice import Advice
@@ -24,10 +24,10 @@ class Require(str, Enum):
 
 WarmupMs = Annotated[
     list[float] | None,
-    typer.Option(min=0, max=1e3 * DAY_S, metavar="MS", help="Another warm-up length to judge; may be repeated."),
+    within(0, 1e3 * DAY_S, metavar="MS", help="Another warm-up length to judge; may be repeated."),
 ]
 Tolerance = Annotated[
-    float, typer.Option(min=0.05, max=50, metavar="PERCENT", help="Steady is what stays this near to its own level.")
+    float, within(0.05, 50, metavar="PERCENT", help="Steady is what stays this near to its own level.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
 Required = Annotated[

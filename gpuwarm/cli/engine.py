@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gpuwarm.cli.parse import DAY_S, default_output, named_files, named_shapes
+from gpuwarm.cli.parse import DAY_S, default_output, named_files, named_shapes, within
 from gpuwarm.errors import InputError
 
 if TYPE_CHECKING:
@@ -36,12 +36,10 @@ EngineProfile = Annotated[int, typer.Option("--profile", min=0, help="Optimisati
 Plugins = Annotated[list[Path] | None, typer.Option("--plugin", help="Library with TensorRT plugins; may be repeated.")]
 AllowHostCode = Annotated[bool, typer.Option("--allow-host-code", help="Load an engine that embeds code for the host.")]
 Fp16 = Annotated[bool, typer.Option("--fp16", help="Build from ONNX with FP16 kernels allowed.")]
-SettleTimeout = Annotated[
-    float, typer.Option(min=0, max=DAY_S, help="Seconds to wait for the GPU to come to rest before a start.")
-]
+SettleTimeout = Annotated[float, within(0, DAY_S, help="Seconds to wait for the GPU to come to rest before a start.")]
 PeriodMs = Annotated[
     float | None,
-    typer.Option(min=0.5, max=1000, help="Sampling period; left out: half of the sensors' refresh period."),
+    within(0.5, 1000, help="Sampling period; left out: half of the sensors' refresh period."),
 ]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of random inputs, of simulated noise and of a random order.")]
 Verbose = Annotated[bool, typer.Option("--verbose", help="Show TensorRT's own messages.")]

@@ -33,7 +33,7 @@ from gpuwarm.cli.engine import (
     recording_at,
 )
 from gpuwarm.cli.files import WithReport, report_at, write_report
-from gpuwarm.cli.parse import DAY_S, progress
+from gpuwarm.cli.parse import DAY_S, progress, within
 
 
 class SwitchId(str, Enum):
@@ -59,7 +59,7 @@ def explain(
     only: Annotated[list[SwitchId] | None, typer.Option(help="Test only this; may be repeated.")] = None,
     budget_s: Annotated[
         float | None,
-        typer.Option(min=0, max=DAY_S, help="Leave out, the least telling first, what does not fit into this time."),
+        within(0, DAY_S, help="Leave out, the least telling first, what does not fit into this time."),
     ] = None,
     sync: SyncHow = Sync.block,
     gpu: GpuName = None,

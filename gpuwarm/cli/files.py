@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gpuwarm.cli.parse import within
 from gpuwarm.errors import InputError
 
 if TYPE_CHECKING:
@@ -26,9 +27,9 @@ LONGEST_LOG_MS = 1e12  # thirty years; also keeps "inf" out
 Smi = Annotated[Path | None, typer.Option(help="An nvidia-smi log written while trtexec ran, to join.")]
 OffsetMs = Annotated[
     float | None,
-    typer.Option(
-        min=-LONGEST_LOG_MS,
-        max=LONGEST_LOG_MS,
+    within(
+        -LONGEST_LOG_MS,
+        LONGEST_LOG_MS,
         metavar="MS",
         help="When inference began, after the first row of that log.",
     ),

@@ -32,7 +32,7 @@ from gpuwarm.cli.engine import (
     recording_at,
 )
 from gpuwarm.cli.files import WithReport, report_at, write_report
-from gpuwarm.cli.parse import DAY_S, progress
+from gpuwarm.cli.parse import DAY_S, progress, within
 
 
 @app.command()
@@ -43,15 +43,15 @@ def idle(
         Path | None, typer.Option("--from", metavar="RECORDING", help="Answer again from what was measured before.")
     ] = None,
     simulate: Simulate = None,
-    max_gap: Annotated[float, typer.Option(min=0.001, max=DAY_S, help="Longest pause, in seconds.")] = 30.0,
+    max_gap: Annotated[float, within(0.001, DAY_S, help="Longest pause, in seconds.")] = 30.0,
     repeats: Annotated[int, typer.Option(min=3, help="Pauses of each length.")] = 5,
     tolerance: Annotated[
         float | None,
-        typer.Option(min=0.05, max=100, metavar="PERCENT", help="Warm is what stays this near to steady; usually 10."),
+        within(0.05, 100, metavar="PERCENT", help="Warm is what stays this near to steady; usually 10."),
     ] = None,
     budget_s: Annotated[
         float | None,
-        typer.Option(min=0, max=DAY_S, help="Fewer repeats, then shorter pauses, until it fits into this time."),
+        within(0, DAY_S, help="Fewer repeats, then shorter pauses, until it fits into this time."),
     ] = None,
     sync: SyncHow = Sync.block,
     gpu: GpuName = None,

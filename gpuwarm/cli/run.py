@@ -32,7 +32,7 @@ from gpuwarm.cli.engine import (
     recording_at,
 )
 from gpuwarm.cli.files import WithReport, report_at, write_report
-from gpuwarm.cli.parse import DAY_S, progress
+from gpuwarm.cli.parse import DAY_S, progress, within
 
 
 @app.command()
@@ -41,9 +41,9 @@ def run(
     output: Output = None,
     simulate: Simulate = None,
     starts: Annotated[int, typer.Option(min=1, help="Cold starts, each in a fresh process.")] = 5,
-    duration: Annotated[float, typer.Option(min=0, max=DAY_S, help="Seconds of inference per start.")] = 5.0,
+    duration: Annotated[float, within(0, DAY_S, help="Seconds of inference per start.")] = 5.0,
     interval_ms: Annotated[
-        float | None, typer.Option(min=0.001, max=1e3 * DAY_S, help="Pace the inferences; left out: back to back.")
+        float | None, within(0.001, 1e3 * DAY_S, help="Pace the inferences; left out: back to back.")
     ] = None,
     sync: SyncHow = Sync.block,
     copies: Annotated[bool, typer.Option("--copies/--no-copies", help="Copy inputs and outputs each time.")] = True,
