@@ -123,7 +123,7 @@ def test_the_time_of_day_that_both_write_is_better_than_nothing():
 
 
 def test_a_log_too_coarse_for_a_short_run_is_refused():
-    with pytest.raises(InputError, match=r"too coarse to place a run of 0\.60 s"):
+    with pytest.raises(InputError, match=r"coarser than -lms 100, places a run of 0\.60 s"):
         join(trace(length_s=0.6), samples(between((2.0, 2.6)), period_ms=300, refresh_ms=100))
 
 

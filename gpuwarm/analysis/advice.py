@@ -125,9 +125,10 @@ def of(
         parts=limit.parts,
         bound_evidence=limit.bound_evidence,
     )
-    if meta.starts or recording.iterations.size or not recording.samples.size:
+    inferred = recording.iterations.size or any(start.phases for start in meta.starts)
+    if inferred or not recording.samples.size:
         return advice
-    return _of_states(advice, statelog.of(recording, gpu))
+    return _of_states(replace(advice, notes=meta.notes), statelog.of(recording, gpu))
 
 
 def _of_states(advice: Advice, log: StateLog) -> Advice:

@@ -60,6 +60,7 @@ def of(recording: Recording, gpu: GpuState | None) -> StateLog:
     return StateLog(
         answer=_answer(rows, found, held, heat),
         evidence=(
+            *_commands(recording, zero_ns),
             *_dwells(states),
             *_before_load(rows, found),
             *_after_load(rows, sessions, found),
@@ -70,6 +71,13 @@ def of(recording: Recording, gpu: GpuState | None) -> StateLog:
         transitions=tuple(_transitions(rows, sessions, states)),
         throttling=held,
     )
+
+
+def _commands(recording: Recording, zero_ns: int) -> Iterator[str]:
+    for start in recording.meta.starts:
+        at_ms = {mark.name: (mark.t_ns - zero_ns) / NS_PER_MS for mark in start.marks}
+        if {"process_start", "process_end"} <= at_ms.keys():
+            yield f"the command ran from {duration(at_ms['process_start'])} to {duration(at_ms['process_end'])}"
 
 
 def _sessions(rows: Rows) -> list[tuple[int, int]]:

@@ -15,6 +15,7 @@ COMMANDS: tuple[str, ...] = (
     "run",
     "explain",
     "idle",
+    "record",
     "analyze",
     "check",
     "plot",

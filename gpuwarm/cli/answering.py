@@ -41,23 +41,25 @@ def give(answers: Sequence["Advice"], *, as_json: bool, required: Require | None
     Raises:
         typer.Exit: with 4 where one has no steady state or too bad a verdict.
     """
-    from gpuwarm.analysis.advice import accepted, to_json
+    from gpuwarm.analysis.advice import accepted
 
-    if as_json:
-        objects = [to_json(answer) for answer in answers]
-        typer.echo(json.dumps(objects[0] if len(objects) == 1 else objects, indent=2))
-    else:
-        _say(answers)
+    show(answers, as_json=as_json)
     if not all(accepted(answer, required.value if required else None) for answer in answers):
         raise typer.Exit(EXIT_NOT_ACCEPTED)
 
 
-def _say(answers: Sequence["Advice"]) -> None:
+def show(answers: Sequence["Advice"], *, as_json: bool, err: bool = False) -> None:
+    """Print answers to stdout or stderr, whatever they say."""
+    from gpuwarm.analysis.advice import to_json
     from gpuwarm.show import terminal, text
 
+    if as_json:
+        objects = [to_json(answer) for answer in answers]
+        typer.echo(json.dumps(objects[0] if len(objects) == 1 else objects, indent=2), err=err)
+        return
     for number, answer in enumerate(answers):
         if number:
-            typer.echo()
+            typer.echo(err=err)
         if len(answers) > 1:
-            typer.echo(f"{answer.source}:")
-        terminal.say(text.answer(answer))
+            typer.echo(f"{answer.source}:", err=err)
+        terminal.say(text.answer(answer), err=err)

@@ -5,7 +5,7 @@ of that length in the log is the same work. Its begin and its end each bound whe
 uncertainty, and where no stretch fits, or more than one, there is none.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -57,8 +57,8 @@ class Alignment:
     """Where the run's zero is on the samples' clock, how surely, and what says so."""
 
     zero_ns: int
-    uncertainty_ms: float | None  # None where the user told
-    words: str
+    uncertainty_ms: float
+    by: str
 
 
 def join(trace: Trace, samples: Samples, *, offset_ms: float | None = None) -> Recording:
@@ -73,65 +73,103 @@ def join(trace: Trace, samples: Samples, *, offset_ms: float | None = None) -> R
         InputError: the clocks cannot be aligned; the message says why, and what would help.
     """
     meta, sampled = trace.recording.meta, samples.recording
-    names = f"{meta.source} with {sampled.meta.source}"
-    if len(meta.starts) > 1:
-        raise InputError(f"cannot join {names}: the first holds several runs; give the times of one run alone")
+    uncertainty_ms = None
     if offset_ms is None:
-        found = _aligned(trace, samples, names)
-    else:
-        found = Alignment(
-            round(offset_ms * NS_PER_MS), None, f"inference begins {offset_ms:g} ms after the first sample, as told"
+        try:
+            found = align(trace, samples)
+        except InputError as error:
+            raise InputError(f"cannot join {meta.source} with {sampled.meta.source}: {error}; {HELP}") from error
+        zero_ns, uncertainty_ms = found.zero_ns, found.uncertainty_ms
+        words = (
+            f"the clocks of both files were aligned by {found.by}: inference begins {zero_ns / NS_PER_MS:,.0f} ms "
+            f"after the log's first row, +-{uncertainty_ms:.0f} ms"
         )
+    else:
+        zero_ns = round(offset_ms * NS_PER_MS)
+        words = f"inference begins {offset_ms:g} ms after the first sample, as told"
     rows = sampled.samples.copy()
-    rows["t_ns"] -= found.zero_ns
+    rows["t_ns"] -= zero_ns
     meta = replace(
         meta,
         source=f"{meta.source} + {sampled.meta.source}",
         machine_before=_merged(sampled.meta.machine_before, meta.machine_before),
         machine_after=sampled.meta.machine_after,
-        sampling=replace(sampled.meta.sampling, clock_uncertainty_ms=found.uncertainty_ms),
-        notes=(found.words, *meta.notes, *_stranger(meta.machine_before, sampled), *sampled.meta.notes),
+        sampling=replace(sampled.meta.sampling, clock_uncertainty_ms=uncertainty_ms),
+        notes=(words, *meta.notes, *stranger(trace, sampled), *sampled.meta.notes),
     )
     return Recording(rows, trace.recording.iterations, meta)
 
 
-def _aligned(trace: Trace, samples: Samples, names: str) -> Alignment:
+def align(trace: Trace, samples: Samples, *, windows: Sequence[Bounds] = ()) -> Alignment:
+    """Where the run is among the samples.
+
+    Args:
+        trace: of one start.
+        samples: of one GPU; the first is at 0.
+        windows: on the samples' clock; the run lies within the first of them that is long enough for it.
+
+    Raises:
+        InputError: it cannot be told; the message is the reason alone.
+    """
+    if len(trace.recording.meta.starts) > 1:
+        raise InputError("the first holds several runs; give the times of one alone")
     length_ns = _length_ns(trace.recording)
+    within = next((_begin_within(window, length_ns) for window in windows if _holds(window, length_ns)), None)
     clock = _wall_clock(trace, samples)
     seen = 0
     for signal in SIGNALS:
         found = list(_loads(samples.recording, signal))
         seen = max(seen, len(found))
-        fits = [fit for begin, end in found if (fit := _fit(begin, end, length_ns)) is not None]
-        if len(fits) > 1 and clock is not None:
-            fits = [fit for fit in fits if fit.high_ns >= clock.low_ns and fit.low_ns <= clock.high_ns]
+        fits = _fits(found, length_ns, within, clock)
         if len(fits) > 1:
             begins = ", ".join(f"{fit.low_ns / NS_PER_S:.1f} s" for fit in fits)
-            raise InputError(
-                f"cannot join {names}: {len(fits)} loads in it are as long as the run, from {begins}; {HELP}"
-            )
+            raise InputError(f"{len(fits)} loads in it are as long as the run, from {begins}")
         if fits:
-            return _judged(fits[0], length_ns, f"where {signal.words} rises and falls", names)
+            return _judged(fits[0], length_ns, f"where {signal.words} rises and falls")
+    if within is not None:
+        return _judged(within, length_ns, "what ran when")
     span_ns = float(samples.recording.samples["t_ns"][-1])
     if clock is not None and clock.high_ns >= 0 and clock.low_ns + length_ns <= span_ns:
-        return _judged(clock, length_ns, "the time of day that both files write", names)
+        return _judged(clock, length_ns, "the time of day that both files write")
     shows = f"shows {seen} loads, none so long" if seen else "shows no load"
-    raise InputError(f"cannot join {names}: the run took {length_ns / NS_PER_S:.2f} s, and the log {shows}; {HELP}")
+    raise InputError(f"the run took {length_ns / NS_PER_S:.2f} s, and the log {shows}")
 
 
-def _judged(where: Bounds, length_ns: float, by: str, names: str) -> Alignment:
-    middle_ns = round((where.low_ns + where.high_ns) / 2)
+def _fits(
+    found: Sequence[tuple[Bounds, Bounds]], length_ns: float, within: Bounds | None, clock: Bounds | None
+) -> list[Bounds]:
+    """Where the run may begin, by each load; the time of day only chooses, as it may be another machine's."""
+    fits = [fit for begin, end in found if (fit := _fit(begin, end, length_ns)) is not None]
+    if within is not None:
+        fits = [both for fit in fits if (both := _both(fit, within)) is not None]
+    if len(fits) > 1 and clock is not None:
+        fits = [fit for fit in fits if _both(fit, clock) is not None]
+    return fits
+
+
+def _judged(where: Bounds, length_ns: float, by: str) -> Alignment:
     uncertainty_ms = max(1.0, (where.high_ns - where.low_ns) / 2 / NS_PER_MS)
     if uncertainty_ms * NS_PER_MS > WORST_SHARE * length_ns:
         raise InputError(
-            f"cannot join {names}: the log is too coarse to place a run of {length_ns / NS_PER_S:.2f} s in it better "
-            f"than +-{uncertainty_ms:,.0f} ms; log with -lms 100, or {HELP}"
+            f"the log, coarser than -lms 100, places a run of {length_ns / NS_PER_S:.2f} s no better than "
+            f"+-{uncertainty_ms:,.0f} ms"
         )
-    words = (
-        f"the clocks of both files were aligned by {by}: inference begins {middle_ns / NS_PER_MS:,.0f} ms after the "
-        f"log's first row, +-{uncertainty_ms:.0f} ms"
-    )
-    return Alignment(middle_ns, uncertainty_ms, words)
+    return Alignment(round((where.low_ns + where.high_ns) / 2), uncertainty_ms, by)
+
+
+def _holds(window: Bounds, length_ns: float) -> bool:
+    return window.high_ns - window.low_ns >= length_ns
+
+
+def _begin_within(window: Bounds, length_ns: float) -> Bounds:
+    """Where a run in the window begins."""
+    return Bounds(window.low_ns, window.high_ns - length_ns)
+
+
+def _both(one: Bounds, other: Bounds) -> Bounds | None:
+    """What lies in both; None where nothing does."""
+    common = Bounds(max(one.low_ns, other.low_ns), min(one.high_ns, other.high_ns))
+    return common if common.low_ns <= common.high_ns else None
 
 
 def _wall_clock(trace: Trace, samples: Samples) -> Bounds | None:
@@ -200,11 +238,11 @@ def _merged(sampled: MachineState | None, timed: MachineState | None) -> Machine
     return replace(sampled, gpus=(replace(gpu, **missing),))
 
 
-def _stranger(timed: MachineState | None, sampled: Recording) -> Iterator[str]:
-    """Whether the two files name different GPUs."""
-    machine = sampled.meta.machine_before
-    names = [state.gpus[0].name for state in (timed, machine) if state is not None and state.gpus]
-    if len(names) == 2 and all(names):  # noqa: PLR2004 -- both name one
+def stranger(trace: Trace, sampled: Recording) -> Iterator[str]:
+    """Whether the two name different GPUs."""
+    machines = (trace.recording.meta.machine_before, sampled.meta.machine_before)
+    names = [state.gpus[0].name for state in machines if state is not None and state.gpus]
+    if len(names) == len(machines) and all(names):
         one, other = (str(name).removeprefix("NVIDIA ").removesuffix("...").strip() for name in names)
         if not one.startswith(other) and not other.startswith(one):
             yield f"trtexec ran on {names[0]}, the log is of {names[1]}: another GPU's state stands beside these times"

@@ -22,7 +22,7 @@ from gpuwarm.read.smi_fields import GPUS_MAX, averages_power, reason_name
 from gpuwarm.read.smi_log import SmiLog
 from gpuwarm.recording import SAMPLE, Floats
 
-BLOCK_BYTES = 1 << 20  # so big that numpy's cost a call vanishes, so small that a block stays in the cache
+BLOCK_BYTES = 1 << 19  # so big that numpy's cost a call vanishes, so small that a block stays in the cache
 HEAD_LINES = 400  # the header hides behind at most so many lines of prompts; so many rows tell columns by their values
 LONGEST_HEADER = 32_000  # bytes; one of all the 240 fields there are has 9,000
 ODD_LOOKED_AT = 1000  # lines that are no rows; whether the columns change shows among the first

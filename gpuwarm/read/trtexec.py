@@ -60,7 +60,8 @@ def traces(files: Sequence[tuple[str, bytes]]) -> tuple[Trace, ...]:
         lent += [run for run in owners if run is not None]
         found += _grouped([_of_times(source, *pair) for pair in zip(arrays, owners, strict=True)])
     for source, runs in logs:
-        if not any(run is owner for run in runs for owner in lent):
+        told = any(run.averages for run in runs) or not times  # else the times tell what the log does not
+        if told and not any(run is owner for run in runs for owner in lent):
             found += _of_runs(source, runs)
     return tuple(found)
 

@@ -11,9 +11,9 @@ _GLUE = "\ue000"
 _UNITS = re.compile(r"(?<=\d) (?=(?:ns|us|ms|s|%|MHz|W|C|starts?|iterations?)\b|%)")
 
 
-def say(what: RenderableType) -> None:
-    """Print to stdout: plain where it is no terminal or NO_COLOR is set."""
-    console = Console(highlight=False, emoji=False, markup=False)
+def say(what: RenderableType, *, err: bool = False) -> None:
+    """Print to stdout or stderr: plain where that is no terminal or NO_COLOR is set."""
+    console = Console(highlight=False, emoji=False, markup=False, stderr=err)
     console.width = min(console.width, MAX_COLUMNS)
     with console.capture() as printed:
         console.print(what, crop=False)

@@ -24,6 +24,7 @@ from gpuwarm.measure import child
 from gpuwarm.measure.spec import FIRST, EngineSpec, PhaseSpec, StartSpec
 from gpuwarm.metadata import Mark, Metadata, Rest, Start
 from gpuwarm.recording import Recording, read_marks, write_meta
+from gpuwarm.rows import SAMPLE_FIELDS, last_row
 from gpuwarm.studies.device import Device
 from gpuwarm.studies.watch import POLL_S, Watch, unwatched_rest
 
@@ -34,13 +35,16 @@ _LOCK = "lock"  # held by the process that measures into the folder
 class Bench:
     """A measurement in `NAME.part/`. Leaving the context ends every child and keeps what was measured."""
 
-    def __init__(self, device: Device, output: Path, meta: Metadata, progress: Progress) -> None:
-        """Measure on `device` what will become `output`."""
+    def __init__(
+        self, device: Device, output: Path, meta: Metadata, progress: Progress, *, states_suffice: bool = False
+    ) -> None:
+        """Measure on `device` what will become `output`; whether states without inferences are worth keeping."""
         self.device = device
         self.meta = meta
         self.part = output.with_suffix(".part")
         self._output = output
         self._progress = progress
+        self._states_suffice = states_suffice
         self._watch: Watch | None = None
         self._worker: child.Child | None = None
 
@@ -76,7 +80,8 @@ class Bench:
             self._worker.end()
         self.end_sampling()
         if isinstance(error, KeyboardInterrupt):
-            self.note(f"interrupted once start {len(self.meta.starts)} had begun: what was measured until then is here")
+            when = f" once start {len(self.meta.starts)} had begun" if self.meta.starts else ""
+            self.note(f"interrupted{when}: what was measured until then is here")
         elif error is not None:
             self.note(f"ended early: {error}")
         if self.anything_measured():
@@ -105,12 +110,15 @@ class Bench:
 
         Raises:
             DeviceError: it cannot read the GPU.
+            GpuwarmError: it ended, and without states there is nothing to record.
         """
         try:
             self._watch = Watch(self.device, self.part, period_ms)
         except DeviceError:
             raise
         except GpuwarmError as error:  # killed from outside: latency alone is still worth having
+            if self._states_suffice:
+                raise
             self.note(f"the GPU's state could not be sampled: {error}")
 
     def end_sampling(self) -> None:
@@ -192,7 +200,9 @@ class Bench:
         self._keep_start(len(self.meta.starts) - 1, start)
 
     def anything_measured(self) -> bool:
-        """Whether any start has given a result."""
+        """Whether any start has given a result, or states are one and were sampled."""
+        if self._states_suffice and last_row(self.part / "samples.rows", SAMPLE_FIELDS) is not None:
+            return True
         return any(
             mark.name == "first_inference"
             for index in range(len(self.meta.starts))
