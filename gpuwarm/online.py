@@ -3,23 +3,26 @@
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
 from gpuwarm.analysis.course import Behaviour, Course, course
 from gpuwarm.analysis.noise import tame
+from gpuwarm.analysis.series import LEAD, LEAD_REFERENCE, lead_of
 from gpuwarm.errors import InputError
 from gpuwarm.machine import EVENT_REASONS, GpuState
 from gpuwarm.recording import Floats
 from gpuwarm.rows import SAMPLE_FIELDS, SampleRow
 
 BINS = 256  # means of equally many iterations, at most, that the rule looks at: bounds memory and time
+TICK_S = 1e-9  # of the clock: no inference takes less
 FLUSH = 4096  # latencies put aside before they are put into bins
 NEXT_LOOK = 1.2  # times the time of the last look: looking costs 5 ms, and the GPU rests meanwhile
-HOLD_S = 0.75  # the steady stretch must be this long (a power cap's first answer may take most of a second), and
-HOLD_SHARE = 0.45  # of all the time: a staircase's next tread may be as long as all before
+LEAST_S = 1.2  # in all: a power cap averages over a second, and on an H200 overshoots until then
+HOLD_S = 0.5  # the steady stretch must be this long, NVML's slowest refresh, and
+HOLD_SHARE = 0.35  # of all the time: a staircase's next tread may be as long as all before
 CERTAIN = 0.5  # tolerances: steady latency must be known as well as that
 
 PEEK_S = 0.05  # between readings of the GPU's state; one takes about 20 us
@@ -75,15 +78,15 @@ def warm_until_steady(
         limits: of that GPU, for its highest clocks.
 
     Raises:
-        InputError: an argument makes no sense.
+        InputError: an argument makes no sense, or a duration does not.
     """
     if not 0 < tolerance < 1 or max_seconds <= 0:
         raise InputError("tolerance is a share between 0 and 1 and max_seconds is positive: 0.01 and 30 are usual")
-    seen = _Seen()
+    seen = _Seen(tolerance)
     watch = None if state is None else _State(state, limits)
     durations = iter(step) if isinstance(step, Iterator) else _durations(step)
     judged = Course("too_short")
-    look_s, peek_s = HOLD_S, 0.0
+    look_s, peek_s = LEAST_S, 0.0
     for duration_s in durations:
         elapsed_s = seen.add(duration_s)
         if watch is not None and elapsed_s >= peek_s:
@@ -93,12 +96,12 @@ def warm_until_steady(
         if not over and (elapsed_s < look_s or seen.count < min_iterations):
             continue
         look_s = elapsed_s * NEXT_LOOK
-        judged = seen.judge(tolerance)
+        judged = seen.judge()
         if _held(judged, seen, tolerance) and (watch is None or watch.settled(elapsed_s)):
             return _warmed(judged, seen, "steady")
         if over:
             return _warmed(judged, seen, "max_seconds")
-    return _warmed(seen.judge(tolerance), seen, "exhausted")
+    return _warmed(seen.judge(), seen, "exhausted")
 
 
 def _durations(step: Callable[[], object]) -> Iterator[float]:
@@ -112,9 +115,11 @@ def _durations(step: Callable[[], object]) -> Iterator[float]:
 class _Seen:
     """Latencies so far, in bounded memory: bins of equally many iterations, paired off when there are too many."""
 
-    def __init__(self) -> None:
+    def __init__(self, tolerance: float) -> None:
         self.count = 0
         self.elapsed_s = 0.0
+        self._tolerance = tolerance
+        self._lead: tuple[float, ...] | None = None  # slow for being first: kept out of the bins; None: not known yet
         self._new: list[float] = []
         self._size = 1
         self._bins = np.empty(0)
@@ -130,6 +135,9 @@ class _Seen:
 
     def _flush(self) -> None:
         """Put whole bins aside; what does not fill one waits."""
+        if self._lead is None and self.count >= LEAD + LEAD_REFERENCE:
+            self._lead = tuple(self._new[: lead_of(np.array(self._new), self._tolerance)])
+            self._new = self._new[len(self._lead) :]
         while self._bins.size + len(self._new) // self._size > 2 * BINS:
             pairs, odd = self._bins.size // 2, self._bins[self._bins.size // 2 * 2 :].tolist()
             self._new = [*odd * self._size, *self._new]
@@ -139,17 +147,24 @@ class _Seen:
         fresh = np.array(self._new[:whole])
         self._new = self._new[whole:]
         if fresh.size:
+            if not (fresh >= 0).all():
+                raise InputError("durations are seconds, 0 or more: one was negative or no number")
+            fresh = np.maximum(fresh, TICK_S)
             calm = tame(fresh) if self._size > 1 else fresh
             self._bins = np.concatenate([self._bins, calm.reshape(-1, self._size).mean(axis=1)])
 
-    def judge(self, tolerance: float) -> Course:
+    def judge(self) -> Course:
         """What they did."""
         self._flush()
         if self._bins.size == 0:
             return Course("too_short")
-        latency_ms = self._bins * 1e3
-        self.begins_s: Floats = np.concatenate([[0.0], np.cumsum(self._bins * self._size)[:-1]])
-        return course(self.begins_s * 1e3, latency_ms, tolerance=tolerance, interval=False)
+        lead = self._lead or ()
+        self.begins_s: Floats = np.concatenate([[0.0], np.cumsum(self._bins * self._size)[:-1]]) + sum(lead)
+        found = course(self.begins_s * 1e3, self._bins * 1e3, tolerance=self._tolerance, interval=False)
+        if not lead or found.end is None:
+            return found
+        behaviour: Behaviour = "warmup" if found.behaviour == "flat" else found.behaviour
+        return replace(found, behaviour=behaviour, also=("slow_first", *found.also))
 
 
 def _held(judged: Course, seen: _Seen, tolerance: float) -> bool:
@@ -157,7 +172,11 @@ def _held(judged: Course, seen: _Seen, tolerance: float) -> bool:
     if judged.end is None or judged.unsure is None:
         return False
     steady_s = seen.elapsed_s - float(seen.begins_s[judged.end])
-    return steady_s >= max(HOLD_S, HOLD_SHARE * seen.elapsed_s) and judged.unsure <= 2 * CERTAIN * tolerance
+    return (
+        seen.elapsed_s >= LEAST_S
+        and steady_s >= max(HOLD_S, HOLD_SHARE * seen.elapsed_s)
+        and judged.unsure <= 2 * CERTAIN * tolerance
+    )
 
 
 def _warmed(judged: Course, seen: _Seen, stopped_by: Literal["steady", "max_seconds", "exhausted"]) -> Warmed:

@@ -21,7 +21,7 @@ from gpuwarm.analysis.course import course
 from gpuwarm.analysis.steady import judge, round_up
 from gpuwarm.analysis.stretch import stretches
 from gpuwarm.metadata import Metadata, Phase, Start
-from gpuwarm.online import HOLD_S, warm_until_steady
+from gpuwarm.online import LEAST_S, warm_until_steady
 from gpuwarm.recording import ITERATION, SAMPLE, Recording
 
 Floats = NDArray[np.float64]
@@ -250,8 +250,8 @@ REPORT = """# Rules for warm-up, compared
 `{command}`, {date}, {machine}.
 
 {count:,} traces with known answers (`scripts/steady_traces.py`: {families} families, {noises} kinds of noise of 0.5 to
-3 %), drawn from seeds that nothing was tuned on. Effects that no rule could see (under 6 standard deviations in all)
-are drawn again.
+3 %). The rules were developed on other seeds of the same generator. Effects that no rule could see (under 6 standard
+deviations in all) are drawn again.
 
 - **class right**: flat, warmup, slowdown, cyclic, drift, no_steady_state or too_short; drift and cyclic each
   count as alike with no_steady_state.
@@ -274,7 +274,7 @@ rule is right; what they leave elsewhere shows in the families below.
 ## gpuwarm online, by family
 
 `warm_until_steady` without a reading of the GPU's state. A boost or a tread that lasts longer than all before it, and
-longer than {hold:g} s, cannot be told from the end by latency alone: that is what its premature stops are.
+longer than {least:g} s, cannot be told from the end by latency alone: that is what its premature stops are.
 
 {online}
 
@@ -284,7 +284,7 @@ longer than {hold:g} s, cannot be told from the end by latency alone: that is wh
 
 ## A real H200
 
-GPU time of the engines in `../shared/h200` (driver 580.159.04, TensorRT 8.6.0): where each rule's warm-up ends, in ms.
+GPU time of three engines (driver 580.159.04, TensorRT 8.6.0): where each rule's warm-up ends, in ms.
 The heavy engine slows down by 6 % after 45 to 80 ms (power cap); on the tiny and the medium one the host wanders.
 
 {real}
@@ -310,7 +310,7 @@ def report(results: dict[str, Any]) -> str:
         overall=table({name: rows["all"] for name, rows in rules.items()}, "rule"),
         offline=table({family: rules[OFFLINE][family] for family in FAMILIES}, "family"),
         online=table({family: rules[ONLINE][family] for family in FAMILIES}, "family"),
-        hold=HOLD_S,
+        least=LEAST_S,
         families_table=_by_family(rules),
         real=_real_table(results["h200"]),
         **results["speed"],
@@ -361,7 +361,8 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=25, help="of each family under each noise")
     arguments = parser.parse_args()
     results = {
-        "command": f"python scripts/bench_steady.py {' '.join(sys.argv[1:])}",
+        "command": f"python scripts/bench_steady.py reports/steady --recordings RECORDINGS --seed {arguments.seed} "
+        f"--seeds {arguments.seeds}",
         "date": f"{datetime.now(timezone.utc):%Y-%m-%d}",
         "machine": f"{_cpu()}, Python {platform.python_version()}, numpy {version('numpy')}",
         "labelled": labelled(arguments.seed, arguments.seeds),

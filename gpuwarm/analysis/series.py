@@ -72,7 +72,7 @@ class Ending:
 
 def series_of(elapsed_ms: Floats, latency_ms: Floats, span_ms: float, tolerance: float) -> Series:
     """The blocks and levels of iterations that begin at `elapsed_ms`, from 0 on."""
-    lead = _lead(latency_ms, tolerance)
+    lead = lead_of(latency_ms, tolerance)
     tamed = tame(latency_ms[lead:])
     edges = _edges(tamed.size)
     sizes = np.diff(edges).astype(np.float64)
@@ -84,7 +84,7 @@ def series_of(elapsed_ms: Floats, latency_ms: Floats, span_ms: float, tolerance:
     return Series(elapsed_ms, span_ms, lead, tamed, edges, sizes, means, begins, noise, bounds, tolerance)
 
 
-def _lead(latency_ms: Floats, tolerance: float) -> int:
+def lead_of(latency_ms: Floats, tolerance: float) -> int:
     """How many of the first iterations are slow for being first, and not as others are slow now and then."""
     low, middle, high = np.quantile(latency_ms[LEAD : LEAD + LEAD_REFERENCE], (0.1, 0.5, 0.9))
     limit = middle + max(SLOW_FIRST * (high - low), tolerance * middle)
