@@ -4,65 +4,35 @@ A log may have a million rows, so columns are read as columns, a block of lines 
 header, some rows, and what is odd.
 """
 
-import csv
 import re
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gpuwarm.errors import InputError
-from gpuwarm.machine import EVENT_REASONS
 from gpuwarm.read import cells, smi_columns, smi_time
 from gpuwarm.read.cells import Block, Mask
 from gpuwarm.read.smi_columns import Column
-from gpuwarm.read.smi_fields import GPUS_MAX, averages_power, reason_name
+from gpuwarm.read.smi_fields import GPUS_MAX
+from gpuwarm.read.smi_layout import HEAD_LINES, LONGEST_HEADER, Layout, layout, split
 from gpuwarm.read.smi_log import SmiLog
-from gpuwarm.recording import SAMPLE, Floats
+from gpuwarm.read.smi_plan import Plan, plan
+from gpuwarm.recording import SAMPLE
 
 BLOCK_BYTES = 1 << 19  # so big that numpy's cost a call vanishes, so small that a block stays in the cache
-HEAD_LINES = 400  # the header hides behind at most so many lines of prompts; so many rows tell columns by their values
-LONGEST_HEADER = 32_000  # bytes; one of all the 240 fields there are has 9,000
 ODD_LOOKED_AT = 1000  # lines that are no rows; whether the columns change shows among the first
 GOOD_COMMAND = (
     "nvidia-smi --query-gpu=timestamp,index,pstate,clocks.sm,clocks.mem,power.draw,utilization.gpu,"
     "clocks_event_reasons.active --format=csv -lms 100"
 )
-_DELIMITERS = (",", ";", "\t")
 _IDENTITIES = ("index", "pci.bus_id", "uuid", "serial", "name")  # what tells GPUs apart, the surest first
-# Fields of SAMPLE and the queries that give them, the first that is there
-_SAMPLED = {
-    "sm_clock_mhz": ("clocks.sm", "clocks.gr"),
-    "mem_clock_mhz": ("clocks.mem",),
-    "temperature_c": ("temperature.gpu",),
-    "memory_temperature_c": ("temperature.memory",),
-    "gpu_util_pct": ("utilization.gpu",),
-    "pcie_gen": ("pcie.link.gen.gpucurrent", "pcie.link.gen.current"),
-}
-_MW_PER_W = 1000.0
-Read = Callable[[Block], Floats]
-
-
-@dataclass(frozen=True)
-class _Table:
-    """How a table is written, and where its rows begin."""
-
-    columns: tuple[Column, ...]
-    delimiter: str
-    begin: int  # byte of the first line after the header
-    header: str = ""
-    notes: tuple[str, ...] = ()
-
-    def place(self, field: str) -> int | None:
-        """The number of a column; None where there is none."""
-        return next((at for at, column in enumerate(self.columns) if column.field == field), None)
 
 
 def recognise(data: bytes) -> bool:
     """Whether there is a table of nvidia-smi's fields in it, with or without a header."""
-    return _table(data, None) is not None
+    return layout(data, None) is not None
 
 
 def read(data: bytes, source: str, columns: str | None = None) -> SmiLog:
@@ -76,13 +46,13 @@ def read(data: bytes, source: str, columns: str | None = None) -> SmiLog:
     Raises:
         InputError: no column can be told, or no row has them.
     """
-    table = _table(data, None if columns is None else smi_columns.given(columns))
-    if table is None:
+    found = layout(data, None if columns is None else smi_columns.given(columns))
+    if found is None:
         named = "no row has as many values as --columns names" if columns else "nothing tells which column is which"
         raise InputError(f"{source}: {named}; give --columns as in --query-gpu, or log with a header: `{GOOD_COMMAND}`")
-    if table.delimiter == ";":  # where a comma is the decimal sign
+    if found.delimiter == ";":  # where a comma is the decimal sign
         data = data.replace(b",", b".")
-    return _read(data, table, source)
+    return _read(data, found, source)
 
 
 def read_rows(data: bytes, source: str, columns: tuple[Column, ...]) -> SmiLog:
@@ -91,64 +61,14 @@ def read_rows(data: bytes, source: str, columns: tuple[Column, ...]) -> SmiLog:
     Raises:
         InputError: no row has them.
     """
-    return _read(data, _Table(columns, ",", 0), source)
+    return _read(data, Layout(columns, ",", 0), source)
 
 
-def _read(data: bytes, table: _Table, source: str) -> SmiLog:
-    reader = _Reader(data, table, source)
-    for begin, end in _blocks(data, table.begin):
+def _read(data: bytes, found: Layout, source: str) -> SmiLog:
+    reader = _Reader(data, found, source)
+    for begin, end in _blocks(data, found.begin):
         reader.add(begin, end)
     return reader.log()
-
-
-def _table(data: bytes, given: tuple[Column, ...] | None) -> _Table | None:
-    head = data[:BLOCK_BYTES].split(b"\n", HEAD_LINES)[:HEAD_LINES]
-    begin = 0
-    for raw in head:
-        line = raw.decode("utf-8", "replace").strip() if len(raw) < LONGEST_HEADER else ""
-        end = begin + len(raw) + 1
-        queried = re.search(r"--query-gpu[= ]([\w.]+(?:,[\w.]+)+)", line)
-        if queried and given is None:
-            given = smi_columns.given(queried[1])
-        for delimiter in () if queried else _DELIMITERS:
-            texts = _split(line, delimiter)
-            if smi_columns.is_header(texts):
-                columns = given if given and len(given) == len(texts) else tuple(map(smi_columns.named, texts))
-                return _Table(columns, delimiter, end, line)
-            if given is not None and len(texts) == len(given) > 1 and any(text[:1].isdigit() for text in texts):
-                return _Table(given, delimiter, begin)
-        begin = end
-    return None if given else _by_values(head)
-
-
-def _by_values(head: Sequence[bytes]) -> _Table | None:
-    """The table of a log without header."""
-    lines = [raw.decode("utf-8", "replace").strip() for raw in head if len(raw) < LONGEST_HEADER]
-    for delimiter in _DELIMITERS:
-        rows = [row for line in lines if (row := _split(line, delimiter))]
-        widths = Counter(len(row) for row in rows)
-        if not widths:
-            continue
-        width = widths.most_common(1)[0][0]
-        columns, doubt = smi_columns.by_values([row for row in rows if len(row) == width])
-        known = {column.field for column in columns if column.field}
-        if len(known) >= min(smi_columns.KNOWN_MIN, width) and known - {
-            "index",
-            "timestamp",
-            "temperature.gpu",
-            "name",
-        }:
-            taken = ", ".join(column.field or "(unknown)" for column in columns)
-            note = f"no header: by their values the columns are taken for {taken}" + (f"; {doubt}" if doubt else "")
-            return _Table(columns, delimiter, 0, notes=(f"{note}; --columns tells them for certain",))
-    return None
-
-
-def _split(line: str, delimiter: str) -> list[str]:
-    try:
-        return next(csv.reader([line], delimiter=delimiter, skipinitialspace=True), [])
-    except csv.Error:  # a cell beyond csv's limit: no log of nvidia-smi
-        return []
 
 
 def _blocks(data: bytes, begin: int) -> Iterator[tuple[int, int]]:
@@ -173,21 +93,21 @@ class _Gpu:
 class _Reader:
     """Fills the samples of a log, block by block."""
 
-    def __init__(self, data: bytes, table: _Table, source: str) -> None:
+    def __init__(self, data: bytes, found: Layout, source: str) -> None:
         """Make room for as many rows as there are lines."""
-        self._data, self._table, self._source = data, table, source
-        lines = data.count(b"\n", table.begin) + 1
+        self._data, self._layout, self._source = data, found, source
+        lines = data.count(b"\n", found.begin) + 1
         self._samples = np.empty(lines, SAMPLE)
         self._gpu = np.empty(lines, np.int64)
         self._rows = 0
         self._time: smi_time.Format | None = None
-        self._plan: dict[str, Read] = {}
+        self._plan: Plan = {}
         self._gpus: dict[int, _Gpu] = {}
         self._headers = 0
         self._damaged = 0
         self._first_damaged: int | None = None  # where in the data
         self._looked_at = 0
-        self._notes = list(table.notes)
+        self._notes = list(found.notes)
 
     def add(self, begin: int, end: int) -> None:
         """Read the rows between two places of the data."""
@@ -195,14 +115,14 @@ class _Reader:
         ends_whole = text.endswith(b"\n")
         block = cells.block(
             text if ends_whole else text + b"\n",
-            delimiter=self._table.delimiter.encode(),
-            columns=len(self._table.columns),
+            delimiter=self._layout.delimiter.encode(),
+            columns=len(self._layout.columns),
         )
         t_ns, good = self._times(block)
         headers = self._headers_among(block)
         good &= ~headers
         if not ends_whole and good.size > 1 and good[-1]:
-            column = block.column(len(self._table.columns) - 1)
+            column = block.column(len(self._layout.columns) - 1)
             good[-1] = _alike(column.text(-2), column.text(-1))
         self._headers += int(headers.sum())
         odd = [_of_each_length(block.places(headers)), block.odd, block.places(~good & ~headers)]
@@ -212,7 +132,7 @@ class _Reader:
 
     def _times(self, block: Block) -> tuple[NDArray[np.int64], Mask]:
         count = block.begin.shape[0]
-        place = self._table.place("timestamp")
+        place = self._layout.place("timestamp")
         if place is None:
             return np.arange(self._rows, self._rows + count), np.ones(count, np.bool_)
         column = block.column(place)
@@ -224,9 +144,9 @@ class _Reader:
 
     def _headers_among(self, block: Block) -> Mask:
         """Which rows begin as the header does."""
-        if not self._table.header:
+        if not self._layout.header:
             return np.zeros(block.begin.shape[0], np.bool_)
-        first = _split(self._table.header, self._table.delimiter)[0]
+        first = split(self._layout.header, self._layout.delimiter)[0]
         return cells.begins_with(block.column(0), first.encode())
 
     def _damaged_among(self, block: Block, places: NDArray[np.int64], begin: int) -> int:
@@ -236,9 +156,9 @@ class _Reader:
         damaged = int(places.shape[0]) - len(looked_at)
         for first, last in looked_at:
             line = block.text(first, last)
-            if not line or line == self._table.header:
+            if not line or line == self._layout.header:
                 continue
-            if self._table.header and smi_columns.is_header(_split(line[:LONGEST_HEADER], self._table.delimiter)):
+            if self._layout.header and smi_columns.is_header(split(line[:LONGEST_HEADER], self._layout.delimiter)):
                 raise InputError(
                     f"{self._source} changes its columns in line {self._line(begin + first):,}: "
                     "give what is before that line and what follows it as two files"
@@ -253,7 +173,8 @@ class _Reader:
 
     def _append(self, block: Block, t_ns: NDArray[np.int64]) -> None:
         if not self._rows:
-            self._plan = self._planned(block)
+            self._plan, doubts = plan(self._layout, block)
+            self._notes += doubts
         begin, self._rows = self._rows, self._rows + t_ns.shape[0]
         rows = self._samples[begin : self._rows]
         rows["t_ns"] = t_ns
@@ -262,75 +183,9 @@ class _Reader:
                 rows[name] = self._plan[name](block) if name in self._plan else np.nan
         self._gpu[begin : self._rows] = self._which(block)
 
-    def _planned(self, block: Block) -> dict[str, Read]:
-        """How to read each field of SAMPLE from a block, judged by the first."""
-        plan: dict[str, Read] = {}
-        for name, queries in _SAMPLED.items():
-            read = next((read for query in queries if (read := self._numbers(query, block))), None)
-            if read:
-                plan[name] = read
-        place = self._table.place("pstate")
-        if place is not None:
-            plan["pstate"] = lambda block: cells.numbers_after(block.column(place), b"P")
-        return plan | self._power(block) | self._event_reasons()
-
-    def _numbers(self, query: str, block: Block, factor: float = 1.0) -> Read | None:
-        """Reads a column in nvidia-smi's unit; None where it is not there or says nothing."""
-        place = self._table.place(query)
-        if place is None or np.isnan(cells.numbers(block.column(place))).all():
-            return None
-        unit = re.match(r"-?[\d.]+\s*([A-Za-z]+)", block.column(place).text(0))
-        column = self._table.columns[place]
-        scale = factor * (replace(column, unit=unit[1]) if unit else column).scale
-        return lambda block: cells.numbers(block.column(place)) * scale
-
-    def _power(self, block: Block) -> dict[str, Read]:
-        """Instant and average power; power.draw is one or the other by the GPU's generation."""
-        draw, average, instant = (
-            self._numbers(query, block, _MW_PER_W)
-            for query in ("power.draw", "power.draw.average", "power.draw.instant")
-        )
-        place = self._table.place("name")
-        averages = averages_power(None if place is None else block.column(place).text(0))
-        if draw and not average and (averages or (averages is None and instant)):
-            average = draw
-        elif draw and not instant:
-            instant = draw
-            if averages is None and not average:
-                self._notes.append(
-                    "power.draw is a 1 s average on some GPUs, and this log does not name its GPU; "
-                    "power.draw.instant never is one"
-                )
-        return {name: read for name, read in (("power_mw", instant), ("power_average_mw", average)) if read}
-
-    def _event_reasons(self) -> dict[str, Read]:
-        """From the mask, or from a column for each reason."""
-        mask = self._table.place("clocks_event_reasons.active")
-        if mask is not None:
-            return {"event_reasons": lambda block: cells.hexadecimals(block.column(mask))}
-        bits = {name: bit for bit, name in EVENT_REASONS.items()}
-        places = [
-            (at, bits[name])
-            for at, column in enumerate(self._table.columns)
-            if column.field.startswith("clocks_event_reasons.") and (name := reason_name(column.field))
-        ]
-
-        def read(block: Block) -> Floats:
-            active = [(cells.begins_with(block.column(at), b"Active"), bit) for at, bit in places]
-            told = np.any(
-                [
-                    is_active | cells.begins_with(block.column(at), b"Not")
-                    for (is_active, _), (at, _) in zip(active, places, strict=True)
-                ],
-                axis=0,
-            )
-            return np.where(told, sum(is_active * float(bit) for is_active, bit in active), np.nan)
-
-        return {"event_reasons": read} if places else {}
-
     def _which(self, block: Block) -> NDArray[np.int64]:
         """The number of each row's GPU."""
-        place = next((at for name in _IDENTITIES if (at := self._table.place(name)) is not None), None)
+        place = next((at for name in _IDENTITIES if (at := self._layout.place(name)) is not None), None)
         key = np.zeros(block.begin.shape[0], np.int64) if place is None else cells.keys(block.column(place))
         if (key == key[0]).all():
             found, first, last, which = (
@@ -384,9 +239,11 @@ class _Reader:
         )
 
     def _values(self, row: str) -> dict[str, str]:
-        texts = _split(row, self._table.delimiter)
+        texts = split(row, self._layout.delimiter)
         return {
-            column.field: text.strip() for column, text in zip(self._table.columns, texts, strict=False) if column.field
+            column.field: text.strip()
+            for column, text in zip(self._layout.columns, texts, strict=False)
+            if column.field
         }
 
 
