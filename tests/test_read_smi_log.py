@@ -93,6 +93,11 @@ def test_columns_are_named_where_the_header_is_not():
     assert recording.meta.started_utc == "2025-03-04T10:11:12.250000+00:00"
 
 
+def test_columns_that_cannot_be_the_headers_give_way_to_it():
+    recording = read(log(HEADER, *ROWS), columns="timestamp,clocks.sm,pstate")
+    assert recording.samples["sm_clock_mhz"].tolist() == [210, 2040, 1995]
+
+
 def test_columns_that_are_none_of_nvidia_smis_are_refused():
     with pytest.raises(InputError, match="--columns foo,bar names no field"):
         read(log("1, 2"), columns="foo,bar")
@@ -221,6 +226,9 @@ def test_power_draw_is_an_average_or_not_by_the_gpus_generation():
 def test_instant_power_is_told_apart():
     samples = read(log("timestamp, power.draw [W], power.draw.instant [W]", "10:00:00, 50.00 W, 61.50 W")).samples
     assert (samples["power_average_mw"][0], samples["power_mw"][0]) == (50_000, 61_500)
+    all_three = "timestamp, power.draw [W], power.draw.average [W], power.draw.instant [W]"
+    samples = read(log(all_three, "10:00:00, 50.00 W, 49.00 W, 61.50 W")).samples
+    assert (samples["power_average_mw"][0], samples["power_mw"][0]) == (49_000, 61_500)
 
 
 def test_units_of_other_scripts_are_converted():
