@@ -43,7 +43,7 @@ def main() -> int:
         folder = Path(name)
         variables = {} if wanted.gpu else standin(folder)
         spec = SamplerSpec(folder=name, gpu=wanted.gpu or "0", period_ms=wanted.period_ms)
-        os.environ["PYTHONPATH"] = str(ROOT)
+        os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
         sampler = child.start("gpuwarm.measure.sampler:run", spec, stem=folder / "sampler", environment=variables)
         while sampler.alive() and last_row(folder / "samples.rows", SAMPLE_FIELDS) is None:
             time.sleep(0.01)
