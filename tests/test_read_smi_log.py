@@ -269,6 +269,11 @@ DMON = """\
 """
 
 
+def test_dmon_quoted_behind_comment_signs_is_read_as_well():
+    samples = read("".join(f"# {line}\n" for line in DMON.splitlines()).encode(), gpu="1").samples
+    assert samples["sm_clock_mhz"].tolist() == [2040, 1995]
+
+
 def test_dmon_is_read_by_its_header():
     samples = read(DMON.encode(), gpu="1").samples
     assert samples["t_ns"].tolist() == [0, 2000 * MS]

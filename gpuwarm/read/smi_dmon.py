@@ -22,7 +22,7 @@ _FIELDS = {
     "pclk": "clocks.sm",
     "fb": "memory.used",
 }
-_HEADER = re.compile(rb"(?m)^[ \t]*#[ \t]*((?:Date|Time|gpu)\b[ \t\w]*?)[ \t\r]*$")
+_HEADER = re.compile(rb"(?m)^[ \t]*#[ \t#]*((?:Date|Time|gpu)\b[ \t\w]*?)[ \t\r]*$")
 
 
 def recognise(data: bytes) -> bool:
@@ -47,8 +47,10 @@ def read(data: bytes, source: str) -> SmiLog:
             f"{source} changes its columns ({printable(headers[1].decode())}): give each part as a file of its own"
         )
     labels = headers[0].decode().lower().split()
-    rows = re.sub(rb"(?m)^[ \t]*#.*\n?|\^C", b"", data)  # a terminal echoes the Ctrl-C that ends dmon
-    rows = re.sub(rb"(?m)^[ \t]+|[ \t\r]+$", b"", rows)
+    rows = re.sub(
+        rb"(?m)^[ \t]*#[ \t#]*(?![ \t#\d]).*\n?|\^C", b"", data
+    )  # a terminal echoes the Ctrl-C that ends dmon
+    rows = re.sub(rb"(?m)^[ \t]*#?[ \t]*|[ \t\r]+$", b"", rows)  # a script that is quoted may hide rows behind #, too
     columns = [Column(_FIELDS.get(label, "")) for label in labels]
     timed = "time" in labels
     if timed:

@@ -202,9 +202,9 @@ def _has_too_much(joined: str, columns: int) -> bool:
 def _versions(rows: list[str]) -> dict[str, str]:
     said = " ".join(cells[0] for cells in _rows(rows, 1) if cells)
     patterns = {
-        "smi": r"NVIDIA-SMI\s+([\d.]+)",
-        "driver": r"(?:Driver|KMD)\s+Version:\s*([\d.]+)",
-        "cuda": r"CUDA\s+(?:UMD\s+)?Version:\s*([\d.]+)",
+        "smi": r"NVIDIA-SMI\s+(\d+(?:\.\d+)*)",
+        "driver": r"(?:Driver|KMD)\s+Version:\s*(\d+(?:\.\d+)*)",
+        "cuda": r"CUDA\s+(?:UMD\s+)?Version:\s*(\d+(?:\.\d+)*)",
     }
     return {name: found[1] for name, pattern in patterns.items() if (found := re.search(pattern, said))}
 
