@@ -238,6 +238,29 @@ def test_a_part_of_q_knows_its_part_and_not_which_of_four_gpus_it_is():
     assert any("4 GPUs are attached, 1 of them told" in note for note in state.notes)
 
 
+@pytest.mark.parametrize(
+    ("part", "field", "value"),
+    [
+        ("    Persistence Mode                  : Enabled\n", "persistence_mode", "on"),
+        ("    Performance State                 : P3\n", "pstate", 3),
+        ("    Temperature\n        GPU Current Temp              : 41 C\n", "temperature_c", 41),
+        ("    GPU Power Readings\n        Average Power Draw            : 5.25 W\n", "power_w", 5.25),
+    ],
+)
+def test_what_grep_leaves_of_q_is_read(part: str, field: str, value: object):
+    (gpu,) = nvidia_smi.machine_state(part.encode(), "x").gpus
+    assert getattr(gpu, field) == value
+    three = nvidia_smi.machine_state(3 * part.encode(), "x").gpus
+    assert [getattr(gpu, field) for gpu in three] == [value] * 3
+
+
+def test_a_key_of_two_sections_is_of_one_gpu():
+    own, module = "        Average Power Draw : 71.5 W\n", "        Average Power Draw : N/A\n"
+    part = f"    GPU Power Readings\n{own}    Module Power Readings\n{module}"
+    (gpu,) = nvidia_smi.machine_state(part.encode(), "x").gpus
+    assert gpu.power_w == 71.5
+
+
 def test_xml_tells_the_same():
     state = read("q.xml")
     gpu = state.gpus[0]

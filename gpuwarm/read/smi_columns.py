@@ -9,7 +9,7 @@ from gpuwarm.errors import InputError
 
 LONGEST_NAME = 40  # characters of a column's name in a script of somebody's own; a sentence has more
 CELLS_MAX = 600  # of a header; nvidia-smi knows 240 fields
-KNOWN_MIN = 2  # columns of a header that must be known; prose with commas in it knows none
+KNOWN_MIN = 2  # fields that a header must name; prose with commas in it names none
 
 # Units to those of nvidia-smi; what is not here counts 1.
 SCALES = {
@@ -150,7 +150,7 @@ def is_header(cells: Sequence[str]) -> bool:
         return False
     if len(cells) == 1:
         return re.match(r"[\w.]+[.\w]+ \[[A-Za-z%/]+\]$|\w+\.\w+", cells[0]) is not None and bool(named(cells[0]).field)
-    return sum(bool(named(cell).field) for cell in cells) >= KNOWN_MIN
+    return len({field for cell in cells if (field := named(cell).field)}) >= KNOWN_MIN
 
 
 def given(names: str) -> tuple[Column, ...]:

@@ -19,9 +19,19 @@ from gpuwarm.read.text import without_margin
 DEEPEST = 32  # levels; nvidia-smi nests 7
 
 _GPU = re.compile(r"GPU ([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])$")
-_GPU_KEYS = frozenset(
-    ("product name", "persistence mode", "performance state", "gpu uuid", "compute mode", "sw power cap", "power draw")
+_OWN_KEYS = frozenset(  # that nobody else writes: one is enough
+    (
+        "persistence mode",
+        "performance state",
+        "sw power cap",
+        "gpu current temp",
+        "gpu t.limit temp",
+        "average power draw",
+        "instantaneous power draw",
+        "current power limit",
+    )
 )
+_GPU_KEYS = _OWN_KEYS | {"product name", "gpu uuid", "compute mode", "power draw"}
 _KNOWN_KEYS = _GPU_KEYS | {"driver version", "attached gpus", "cuda version"}
 KNOWN_KEYS_MIN = 2  # of them make text a part of -q
 _REASONS = ("clocks event reasons", "clocks throttle reasons")
@@ -60,7 +70,7 @@ def recognise(lines: list[str]) -> bool:
     if any("NVSMI LOG" in line for line in lines):
         return True
     keys = {leaf[0].lower() for line in lines if (leaf := _leaf(line))}
-    return len(keys & _KNOWN_KEYS) >= KNOWN_KEYS_MIN
+    return bool(keys & _OWN_KEYS) or len(keys & _KNOWN_KEYS) >= KNOWN_KEYS_MIN
 
 
 def _leaf(line: str) -> tuple[str, str] | None:
@@ -112,21 +122,29 @@ def _read_text(lines: list[str]) -> _Log:
             log.gpus.append(_Gpu(gpu[1]))
             path = []
             continue
-        if not log.gpus and leaf:
-            log.head[leaf[0].lower()] = leaf[1]
-            if leaf[0].lower() in _GPU_KEYS:  # the line that names the GPU is cut off
-                log.gpus.append(_Gpu(None, {("", key): value for key, value in log.head.items()}))
-        if not log.gpus or not said:
+        if not said:
             continue
         indent = len(line) - len(line.lstrip())
         path = [(at, section) for at, section in path if at < indent][:DEEPEST] if indented else path[-1:]
         if leaf:
-            _keep(log.gpus[-1], tuple(section for _, section in path), leaf[0].lower(), leaf[1])
-        else:
+            _tell(log, tuple(section for _, section in path), leaf[0].lower(), leaf[1])
+        elif log.gpus:
             _open(log.gpus[-1], said.lower())
         if indented or not leaf:
             path.append((indent, (leaf[0] if leaf else said).lower()))
     return log
+
+
+def _tell(log: _Log, path: tuple[str, ...], key: str, value: str) -> None:
+    """Give a leaf to its GPU; in a part without lines that name GPUs, the next one begins where a key recurs."""
+    if not log.gpus:
+        log.head[key] = value
+        if key in _GPU_KEYS:
+            log.gpus.append(_Gpu(None, {("", name): text for name, text in log.head.items()}))
+    elif log.gpus[-1].bus_id is None and key in _OWN_KEYS and (path[-1] if path else "", key) in log.gpus[-1].leaves:
+        log.gpus.append(_Gpu(None))
+    if log.gpus:
+        _keep(log.gpus[-1], path, key, value)
 
 
 def _open(gpu: _Gpu, section: str) -> None:
