@@ -242,3 +242,14 @@ def test_a_failed_run_says_what_failed():
 def test_a_log_without_averages_says_what_to_give():
     with pytest.raises(InputError, match="no line `Average on N runs`"):
         read("&&&& RUNNING TensorRT.trtexec [TensorRT v8601] # trtexec --skipInference")
+
+
+def test_times_of_zero_are_read_like_others():
+    """Of a damaged file; trtexec itself writes none."""
+    zeros = [row(at, 0.0) for at in range(9)]
+    several = "\n".join(dumped(content) for content in (rows(9), zeros, rows(9)))
+    assert len(trtexec.traces([("times.json", several.encode())])) == 3
+    log = "[I] GPU Compute Time: min = 1 ms, max = 1 ms, mean = 1 ms, median = 1 ms, percentile(99%) = 1 ms\n"
+    files = [("times.json", dumped(zeros).encode()), ("trtexec.log", f"&&&& RUNNING TensorRT.trtexec\n{log}".encode())]
+    (trace,) = trtexec.traces(files)
+    assert trace.recording.iterations.size == 9

@@ -94,11 +94,11 @@ def _run_of(times: Times, runs: Sequence[Run]) -> Run | None:
         return None
     median_ms = float(np.median(known)) / NS_PER_MS
     alike = [
-        (abs(run.summary["gpu"]["median"] / median_ms - 1), number)
+        (abs(run.summary["gpu"]["median"] - median_ms), number)
         for number, run in enumerate(runs)
         if run.summary.get("gpu", {}).get("median")
     ]
-    if alike and min(alike)[0] <= SAME_RUN_SHARE:
+    if alike and min(alike)[0] <= SAME_RUN_SHARE * median_ms:
         return runs[min(alike)[1]]
     return runs[0] if len(runs) == 1 and not alike else None
 
@@ -265,7 +265,7 @@ def _alike(one: Recording, other: Recording) -> bool:
         one.meta.workload.name == other.meta.workload.name
         and one.meta.workload.batch == other.meta.workload.batch
         and one.meta.inferences_per_row == other.meta.inferences_per_row
-        and abs(_level_ns(one) / _level_ns(other) - 1) <= ALIKE_SHARE
+        and abs(_level_ns(one) - _level_ns(other)) <= ALIKE_SHARE * _level_ns(other)
     )
 
 
