@@ -26,7 +26,7 @@ HOLD_SHARE = 0.35  # of all the time: a staircase's next tread may be as long as
 CERTAIN = 0.5  # tolerances: steady latency must be known as well as that
 
 PEEK_S = 0.05  # between readings of the GPU's state; one takes about 20 us
-SAME_CLOCK_SHARE = 0.03  # a power cap makes the SM clock wander by 1 to 2 %
+SAME_CLOCK_SHARE = 0.03  # steps of a clock at rest in its state are smaller
 STATE_HOLD_S = 0.6  # NVML shows a change this late at most
 CLIMBING_SHARE = 0.85  # of its highest clock; a GPU below, with no reason to be, is on a tread of its way up
 LONGEST_TREAD_S = 10.0  # seen: up to 7 s from rest to full clock; below for longer, it is where it stays
@@ -216,15 +216,21 @@ class _State:
 
 
 def _moved(before: SampleRow, now: SampleRow) -> bool:
-    """Whether the P-state or a clock changed; what is missing did not."""
+    """Whether the P-state or a clock changed; what is missing did not, and a limiter's hunting is no change."""
     if abs(now[_PSTATE] - before[_PSTATE]) > 0:
         return True
+    if _held_down(before) and _held_down(now):
+        return False
     return any(abs(now[clock] - before[clock]) > SAME_CLOCK_SHARE * before[clock] for clock in (_SM, _MEM))
 
 
 def _climbing(row: SampleRow, limits: GpuState) -> bool:
     """Whether a clock is far below its highest without a reason to be."""
-    reasons = 0 if math.isnan(row[_REASONS]) else int(row[_REASONS])
-    held = any(reasons & bit and any(part in name for part in HELD_DOWN) for bit, name in EVENT_REASONS.items())
     highest = ((row[_SM], limits.sm_clock_max_mhz), (row[_MEM], limits.mem_clock_max_mhz))
-    return not held and any(limit is not None and clock < CLIMBING_SHARE * limit for clock, limit in highest)
+    below = any(limit is not None and clock < CLIMBING_SHARE * limit for clock, limit in highest)
+    return below and not _held_down(row)
+
+
+def _held_down(row: SampleRow) -> bool:
+    reasons = 0 if math.isnan(row[_REASONS]) else int(row[_REASONS])
+    return any(reasons & bit and any(part in name for part in HELD_DOWN) for bit, name in EVENT_REASONS.items())

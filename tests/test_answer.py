@@ -4,6 +4,7 @@ import measured
 import pytest
 
 from gpuwarm.analysis.answer import Before, answer, before
+from gpuwarm.analysis.averages import Average
 from gpuwarm.analysis.finding import Finding
 from gpuwarm.analysis.movement import Mover
 from gpuwarm.analysis.steady import Behaviour, Judgement, Steady, Warmup
@@ -115,3 +116,12 @@ def test_what_no_warmup_ends_is_said_with_what_helps() -> None:
         "No warm-up length can be given: latency does not settle, and what moves it is the host, not the GPU. "
         "What the caller waits for wanders, which no warm-up ends. What helps: a spin wait."
     )
+
+
+def test_a_mean_that_can_be_quoted_is_told_where_no_latency_can() -> None:
+    judged = Judgement("no_steady_state", average=Average(1000.0, from_ms=130.0, level_ms=3.54, spread_pct=1.153))
+    said = answer(judged, None, CAPPED, CLOCK)
+    assert said.endswith("A mean over 1 s can be quoted: after 130 ms each is within 1.2 % of 3.54 ms.")
+    judged = Judgement("cyclic", period_ms=1000.0, average=Average(1000.0, from_ms=0.0, level_ms=3.5, spread_pct=0.5))
+    said = answer(judged, None, FREE, None)
+    assert said.endswith("A mean over 1 s can be quoted: each is within 0.5 % of 3.5 ms.")

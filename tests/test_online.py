@@ -90,6 +90,14 @@ def test_a_clock_held_down_by_a_power_cap_is_at_its_top() -> None:
     assert warmed.seconds < 1.5
 
 
+def test_a_power_cap_that_hunts_does_not_keep_it_waiting() -> None:
+    clocks = itertools.cycle((1725.0, 1440.0, 1605.0))  # one reading after the other: never still
+    hunted = (row(pstate=0.0, sm_clock_mhz=clock, mem_clock_mhz=10000.0, event_reasons=float(0x4)) for clock in clocks)
+    warmed = warm_until_steady(noisy(np.full(5000, 1e-3), seed=4), state=lambda: next(hunted), limits=LIMITS)
+    assert warmed.steady
+    assert warmed.seconds < 2
+
+
 def test_a_state_that_cannot_be_read_does_not_keep_it_waiting() -> None:
     warmed = warm_until_steady(noisy(np.full(5000, 1e-3), seed=4), state=lambda: row(), limits=LIMITS)
     assert warmed.steady

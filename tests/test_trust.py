@@ -121,6 +121,6 @@ def test_without_a_steady_state_nothing_can_be_quoted_and_doubts_still_follow() 
     grade, reasons = verdict(measured.recording(rows))
     assert grade == "unusable"
     assert reasons == (
-        "no steady state was reached, so there is no latency to quote",
+        "no steady state was reached, so no single latency can be quoted",
         "1 start only: how much starts differ is not known",
     )

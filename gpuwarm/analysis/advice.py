@@ -9,6 +9,7 @@ import msgspec
 
 from gpuwarm.analysis import causes, checks, limits, statelog, states, trust
 from gpuwarm.analysis.answer import answer, before
+from gpuwarm.analysis.averages import Average
 from gpuwarm.analysis.causes import ColdStart
 from gpuwarm.analysis.contract import with_every_key
 from gpuwarm.analysis.course import Behaviour
@@ -51,6 +52,7 @@ class Advice:
     evidence: tuple[str, ...]
     warmup: Warmup
     steady: Steady | None
+    average: Average | None  # where latency finds no rest and a mean does
     bias: tuple[Bias, ...]
     cold_start: ColdStart | None
     transitions: tuple[Transition, ...]
@@ -108,6 +110,7 @@ def of(
         evidence=judged.evidence if moved is None else (*judged.evidence, moved.evidence),
         warmup=judged.warmup,
         steady=judged.steady,
+        average=judged.average,
         bias=judged.bias,
         cold_start=cold,
         transitions=judged.transitions,

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gpuwarm.analysis.averages import Average
 from gpuwarm.analysis.finding import Finding
 from gpuwarm.analysis.movement import Mover
-from gpuwarm.analysis.steady import Judgement, Steady, Warmup
+from gpuwarm.analysis.steady import Judgement, Steady, Warmup, round_up
 from gpuwarm.analysis.stretch import Quantity, Stretch, stretches
 from gpuwarm.analysis.words import count, duration, median, number, percent
 from gpuwarm.recording import Recording
@@ -56,7 +57,7 @@ def answer(
 def _answer(judged: Judgement, early: Before | None, throttling: Finding, moved: Mover | None) -> str:
     unsettled = judged.behaviour in ("drift", "no_steady_state", "too_short")
     if unsettled or judged.steady is None or judged.warmup.recommended_ms is None:
-        return _no_steady_state(judged, throttling, moved)
+        return _no_steady_state(judged, throttling, moved) + _mean(judged.average)
     level = duration(judged.steady.median_ms) + _where(judged.steady)
     if judged.behaviour == "cyclic":
         return f"{_cycles(judged)} From {_length(judged.warmup)} on its periods are alike: measure over whole periods."
@@ -128,3 +129,14 @@ def _no_steady_state(judged: Judgement, throttling: Finding, moved: Mover | None
     if moved.cause == "host":
         return f"No warm-up length can be given: {moves}, and what moves it is the host, not the GPU."
     return f"No warm-up length can be given: {moves}, with the SM clock{_held_down(throttling)}."
+
+
+def _mean(average: Average | None) -> str:
+    """What can be quoted all the same."""
+    if average is None:
+        return ""
+    since = f"after {number(round_up(average.from_ms))} ms each" if average.from_ms else "each"
+    return (
+        f" A mean over {duration(average.window_ms)} can be quoted: {since} is within {average.spread_pct:.2g} % of "
+        f"{duration(average.level_ms)}."
+    )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuwarm.analysis.averages import Average, average
 from gpuwarm.analysis.course import Behaviour, Course, course
 from gpuwarm.analysis.settling import Settling, settling
 from gpuwarm.analysis.stretch import Quantity, Stretch, follows_enqueue, stretches
@@ -70,6 +71,7 @@ class Judgement:
     period_ms: float | None = None  # of a cyclic one
     slope_pct_per_s: float | None = None  # of a drifting one
     settles_ms: tuple[float, float, float] | None = None  # of one that slows down: when it would end, and interval
+    average: Average | None = None  # a mean that is steady, where latency is not
     per_start: tuple[Behaviour, ...] = field(default_factory=tuple)
     transitions: tuple[Transition, ...] = ()  # all of the recording
 
@@ -80,6 +82,7 @@ BENCHMARK_MS = 1000.0  # the measurement whose bias is told: the second after th
 # Rounded up to two digits, and these; at most a sixth more.
 ROUND_STEPS = (1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.8, 2, 2.2, 2.5, 2.8, 3, 3.5, 4, 4.5, 5, 5.5, 6, 7, 8, 9, 10)
 SLOW_TIMES, SLOW_MS = 2.0, 500.0  # heat is told from the clock where it takes this much longer
+SWINGING: tuple[Behaviour, ...] = ("cyclic", "no_steady_state")  # a mean may be steady all the same
 # The worst comes last.
 SEVERITY: tuple[Behaviour, ...] = ("flat", "warmup", "slowdown", "too_short", "drift", "cyclic", "no_steady_state")
 
@@ -119,7 +122,7 @@ def judge(
     behaviours = tuple(start.course.behaviour for start in starts)
     steady = [start for start in starts if start.course.end is not None]
     if 2 * len(steady) <= len(starts):
-        return replace(_unsteady(starts), per_start=behaviours, transitions=changes)
+        return replace(_unsteady(starts, tolerance), per_start=behaviours, transitions=changes)
     removed_ms = max(_removed_ms(recording, start) for start in steady)
     deciding = _typical(steady)
     each = recording.meta.inferences_per_row
@@ -201,7 +204,7 @@ def _with_state(recording: Recording, start: _Judged, changes: tuple[Transition,
     return replace(start, course=Course("no_steady_state", start.course.also, said), settling=state)
 
 
-def _unsteady(starts: list[_Judged]) -> Judgement:
+def _unsteady(starts: list[_Judged], tolerance: float) -> Judgement:
     typical = _typical([start for start in starts if start.course.end is None])
     return Judgement(
         typical.course.behaviour,
@@ -211,6 +214,9 @@ def _unsteady(starts: list[_Judged]) -> Judgement:
         period_ms=typical.course.period_ms,
         slope_pct_per_s=typical.course.slope_pct_per_s,
         settles_ms=typical.course.settles_ms,
+        average=average([start.stretch for start in starts], tolerance)
+        if typical.course.behaviour in SWINGING
+        else None,
     )
 
 

@@ -44,7 +44,7 @@ def _unusable(recording: Recording, judged: Judgement) -> Iterator[str]:
     elif judged.behaviour == "too_short":
         yield f"too short to judge: {count(int(recording.iterations.size), 'inference')} in all"
     elif judged.steady is None:
-        yield "no steady state was reached, so there is no latency to quote"
+        yield "no steady state was reached, so no single latency can be quoted"
 
 
 def _doubts(recording: Recording, throttling: Finding, starts: int) -> Iterator[str]:
