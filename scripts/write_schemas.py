@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import gpuwarm
-from gpuwarm.analysis import advice, explained, fleet, idled
+from gpuwarm.analysis import advice, compare, explained, fleet, idled
 from gpuwarm.analysis.checks import report
 from gpuwarm.analysis.contract import json_schema
 
@@ -15,6 +15,7 @@ def schemas() -> dict[str, dict[str, Any]]:
     return {
         "advice-1.schema.json": advice.json_schema(),
         "check-1.schema.json": json_schema(report.Report, report.SCHEMA),
+        "compare-1.schema.json": json_schema(compare.Comparison, compare.SCHEMA),
         "explain-1.schema.json": json_schema(explained.Explanation, explained.SCHEMA),
         "fleet-1.schema.json": json_schema(fleet.Fleet, fleet.SCHEMA),
         "idle-1.schema.json": json_schema(idled.Idleness, idled.SCHEMA),

@@ -1,14 +1,16 @@
-"""The JSON schemas beside the package say what check and fleet print, every key of it."""
+"""The JSON schemas beside the package say what check, fleet and compare print, every key of it."""
 
 import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import measured
+import numpy as np
 import pytest
 
 import gpuwarm
-from gpuwarm.analysis import checks, fleet
+from gpuwarm.analysis import checks, compare, fleet
 from gpuwarm.analysis.checks import report
 from gpuwarm.analysis.contract import json_schema
 from gpuwarm.machine import GpuState, MachineState
@@ -84,6 +86,15 @@ def test_fleet_merge_prints_every_key_of_its_schema():
     assert has_the_keys(content, schema, schema["$defs"])
 
 
+def test_compare_prints_every_key_of_its_schema():
+    slower = measured.recording(*[measured.inference(n, measured.noisy(np.full(1500, 2.2), seed=n)) for n in range(3)])
+    slower = replace(slower, meta=replace(slower.meta, versions={"driver": "590.1"}))
+    schema = json_schema(compare.Comparison, compare.SCHEMA)
+    for pair in ((measured.flat(), slower), (measured.flat(), measured.recording())):
+        content = json.loads(json.dumps(compare.to_json(compare.compare(*pair, sources=("a", "b"))), allow_nan=False))
+        assert has_the_keys(content, schema, schema["$defs"])
+
+
 @pytest.mark.parametrize(
     ("path", "content"),
     [
@@ -107,6 +118,7 @@ def test_a_key_that_is_not_there_is_seen(path: tuple[str | int, ...], content: d
     ("file", "kind", "name"),
     [
         ("check-1.schema.json", report.Report, report.SCHEMA),
+        ("compare-1.schema.json", compare.Comparison, compare.SCHEMA),
         ("fleet-1.schema.json", fleet.Fleet, fleet.SCHEMA),
     ],
 )
