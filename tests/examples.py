@@ -3,8 +3,9 @@
 import numpy as np
 
 from gpuwarm.analysis.advice import Advice
+from gpuwarm.analysis.bias import Bias
 from gpuwarm.analysis.causes import OWN, ColdPhase, ColdStart
-from gpuwarm.analysis.steady import Bias, Steady, Warmup
+from gpuwarm.analysis.steady import Steady, Warmup
 from gpuwarm.analysis.transitions import Transition
 from gpuwarm.machine import GpuState, MachineState
 from gpuwarm.metadata import Mark, Metadata, Phase, Sampling, Start, Tensor, Workload
@@ -129,6 +130,7 @@ def staircase_advice(recording: Recording) -> Advice:
             coverage=0.75,
             interval_ms=(618.0, 622.0),
             interval_kind="range over starts",
+            ends_ms=(620.0, 622.0, 618.0),
         ),
         steady=Steady(2.0, 2.01, 2.08, 1.1, 118, 1190),
         bias=(Bias(0.0, 21.0, 640.0), Bias(200.0, 4.1, 20.5), Bias(700.0, 0.05, 0.3)),

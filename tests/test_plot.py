@@ -10,7 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
-from gpuwarm.analysis.steady import Bias, Warmup
+from gpuwarm.analysis.bias import Bias
+from gpuwarm.analysis.steady import Warmup
 from gpuwarm.errors import InputError
 from gpuwarm.recording import ITERATION, SAMPLE, Recording
 from gpuwarm.show import plot
@@ -157,7 +158,7 @@ def many(count: int) -> Recording:
 def test_many_inferences_make_no_large_svg(name: str):
     recording = many(200_000)
     recording.iterations["sm_clock_mhz"] = 1980.0
-    advice = replace(ADVICE, warmup=replace(ADVICE.warmup, longest_start=0))
+    advice = replace(ADVICE, warmup=replace(ADVICE.warmup, longest_start=0, ends_ms=(622.0,)))
     assert len(plot.encoded(plot.draw(name, recording, advice), "svg")) < 300_000
 
 
@@ -199,7 +200,8 @@ def test_unknown_values_are_gaps():
     recording.samples["power_mw"][::3] = math.nan
     recording.samples["event_reasons"] = math.nan
     for name in plot.FIGURES:
-        plot.encoded(plot.draw(name, recording, replace(ADVICE, gpu=None)), "png")
+        advice = replace(ADVICE, gpu=None, warmup=replace(ADVICE.warmup, ends_ms=(622.0,)))
+        plot.encoded(plot.draw(name, recording, advice), "png")
     assert "SW power cap" not in words(plot.draw("timeline", recording, ADVICE))
 
 
@@ -293,6 +295,8 @@ def test_the_tolerance_band_is_the_one_that_was_asked_for():
 def test_without_a_steady_state_there_is_no_bias():
     unknown = (Bias(0.0, None, None), Bias(200.0, None, None))
     with pytest.raises(InputError, match="there is no steady state"):
+        plot.draw("bias", RECORDING, replace(ADVICE, steady=None, bias=unknown))
+    with pytest.raises(InputError, match="hardly anything is left after a warm-up"):
         plot.draw("bias", RECORDING, replace(ADVICE, bias=unknown))
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from gpuwarm.analysis import steady
+from gpuwarm.analysis.bias import curve
 from gpuwarm.metadata import Metadata, Phase, Start
 from gpuwarm.recording import ITERATION, SAMPLE, Floats, Recording
 
@@ -152,6 +153,35 @@ def test_the_bias_table_has_none_200_ms_the_recommendation_and_what_was_asked() 
     assert means[0] == pytest.approx(100 * _mean_bias(840), abs=0.5)
     assert means[-1] == pytest.approx(0.0, abs=0.3)
     assert means == sorted(means, reverse=True)
+
+
+def test_a_bias_rests_on_a_tenth_of_a_second_and_ten_inferences_or_is_not_known() -> None:
+    found = recording(noisy(np.repeat([1.4, 1.0], [50, 250]), seed=5))  # 320 ms
+    none, soon, late = (
+        steady.judge(found, warmup_ms=(15,)).bias[0],
+        *steady.judge(found, warmup_ms=(215, 225)).bias[-2:],
+    )
+    assert none.measured_ms == pytest.approx(320, abs=1)
+    assert none.inferences == 300
+    assert (soon.warmup_ms, soon.inferences) == (215, pytest.approx(105, abs=1))
+    assert soon.mean_bias_pct == pytest.approx(0, abs=0.3)
+    assert soon.p99_bias_pct is not None
+    assert (late.warmup_ms, late.mean_bias_pct, late.inferences) == (225, None, None)
+
+
+def test_a_percentile_of_fewer_than_a_hundred_inferences_is_not_known() -> None:
+    bias = steady.judge(recording(noisy(np.full(200, 20.0), seed=5))).bias[0]
+    assert (bias.inferences, bias.measured_ms) == (pytest.approx(50, abs=1), 1000)
+    assert bias.mean_bias_pct == pytest.approx(0, abs=0.5)
+    assert bias.p99_bias_pct is None
+
+
+def test_the_bias_between_the_rows_of_the_table_is_of_the_same_steady_states() -> None:
+    found = measured.ramp()
+    judged = steady.judge(found, warmup_ms=(30, 60))
+    assert judged.warmup.ends_ms == pytest.approx((400, 400, 400), abs=10)
+    lengths = [row.warmup_ms for row in judged.bias]
+    assert curve(found, judged.warmup.ends_ms, judged.steady.quantity, lengths) == judged.bias
 
 
 def _mean_bias(slow_ms: float) -> float:

@@ -10,6 +10,7 @@ import msgspec
 from gpuwarm.analysis import causes, checks, limits, statelog, states, trust
 from gpuwarm.analysis.answer import answer, before
 from gpuwarm.analysis.averages import Average
+from gpuwarm.analysis.bias import Bias
 from gpuwarm.analysis.causes import ColdStart
 from gpuwarm.analysis.contract import with_every_key
 from gpuwarm.analysis.course import Behaviour
@@ -19,7 +20,7 @@ from gpuwarm.analysis.limits import Bound, Parts
 from gpuwarm.analysis.movement import mover, restless
 from gpuwarm.analysis.statelog import StateLog
 from gpuwarm.analysis.states import ClockState
-from gpuwarm.analysis.steady import Bias, Judgement, Steady, Warmup, judge
+from gpuwarm.analysis.steady import Judgement, Steady, Warmup, judge
 from gpuwarm.analysis.stretch import Stretch, stretches
 from gpuwarm.analysis.transitions import Transition
 from gpuwarm.analysis.trust import VERDICTS, Verdict

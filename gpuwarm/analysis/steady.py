@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuwarm.analysis.averages import Average, average
+from gpuwarm.analysis.bias import Bias, bias, warmed
 from gpuwarm.analysis.course import Behaviour, Course, course
 from gpuwarm.analysis.settling import Settling, settling
 from gpuwarm.analysis.stretch import Quantity, Stretch, follows_enqueue, stretches
@@ -34,6 +35,7 @@ class Warmup:
     interval_kind: str | None = None  # "range over starts" | "block bootstrap within one start"
     clock_warm_ms: float | None = None
     heat_steady_ms: float | None = None  # where it differs from clock_warm_ms
+    ends_ms: tuple[float | None, ...] = ()  # where it ends in each start; None: in one that found no steady state
 
 
 @dataclass(frozen=True)
@@ -47,15 +49,6 @@ class Steady:
     from_iteration: int
     iterations: int
     quantity: Quantity = "host"  # whether these are latencies to synchronised, or the GPU's own times
-
-
-@dataclass(frozen=True)
-class Bias:
-    """What a benchmark that begins after `warmup_ms` gets wrong."""
-
-    warmup_ms: float
-    mean_bias_pct: float | None
-    p99_bias_pct: float | None
 
 
 @dataclass(frozen=True)
@@ -78,7 +71,6 @@ class Judgement:
 
 GPU_BOUND_SHARE = 0.9  # of the latency is the GPU's own time: the host can only add jitter to it
 COMMON_WARMUPS_MS = (0.0, 200.0)  # none, and trtexec's default
-BENCHMARK_MS = 1000.0  # the measurement whose bias is told: the second after the warm-up
 # Rounded up to two digits, and these; at most a sixth more.
 ROUND_STEPS = (1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.8, 2, 2.2, 2.5, 2.8, 3, 3.5, 4, 4.5, 5, 5.5, 6, 7, 8, 9, 10)
 SLOW_TIMES, SLOW_MS = 2.0, 500.0  # heat is told from the clock where it takes this much longer
@@ -123,10 +115,14 @@ def judge(
     steady = [start for start in starts if start.course.end is not None]
     if 2 * len(steady) <= len(starts):
         return replace(_unsteady(starts, tolerance), per_start=behaviours, transitions=changes)
-    removed_ms = max(_removed_ms(recording, start) for start in steady)
+    warm = [warmed(recording, start.stretch, start.course.end or 0) for start in steady]
+    removed_ms = max(start.removed_ms for start in warm)
     deciding = _typical(steady)
     each = recording.meta.inferences_per_row
-    warmup = _warmup(steady, len(starts), removed_ms, each)
+    warmup = replace(
+        _warmup(steady, len(starts), removed_ms, each),
+        ends_ms=tuple(_elapsed_ms(start, end) if (end := start.course.end) is not None else None for start in starts),
+    )
     asked = sorted({*COMMON_WARMUPS_MS, *warmup_ms, warmup.recommended_ms or 0.0})
     others = [start.course.behaviour for start in steady if start.course.behaviour != "flat"]
     also = dict.fromkeys([*(name for start in steady for name in start.course.also), *others])
@@ -136,7 +132,7 @@ def judge(
         (*deciding.course.evidence, *deciding.settling.flags, *_apart(starts, steady), *_removed(removed_ms)),
         warmup,
         _steady(steady, each),
-        tuple(_bias(steady, ms, removed_ms) for ms in asked),
+        tuple(bias(warm, ms) for ms in asked),
         per_start=behaviours,
         transitions=changes,
     )
@@ -229,13 +225,6 @@ def _apart(starts: list[_Judged], steady: list[_Judged]) -> tuple[str, ...]:
     return (f"{count(len(starts) - len(steady), 'start')} of {len(starts)} found no steady state{what}",)
 
 
-def _removed_ms(recording: Recording, start: _Judged) -> float:
-    """Inference before the first row of a file that does not hold its warm-up."""
-    starts = recording.meta.starts
-    index = start.stretch.start
-    return (starts[index].removed_warmup_ms if index < len(starts) else None) or 0.0
-
-
 def _removed(removed_ms: float) -> tuple[str, ...]:
     if not removed_ms:
         return ()
@@ -311,19 +300,3 @@ def _steady(steady: list[_Judged], each: int) -> Steady:
         iterations=each * latency.size,
         quantity=steady[0].stretch.quantity,
     )
-
-
-def _bias(steady: list[_Judged], warmup_ms: float, removed_ms: float) -> Bias:
-    """Of the following second, against the start's own steady state; the mean over the starts."""
-    means, p99s = [], []
-    for start in steady:
-        elapsed_ms, latency_ms = start.stretch.elapsed_ms, start.stretch.latency_ms
-        begin_ms = warmup_ms - removed_ms
-        first, last = np.searchsorted(elapsed_ms, (begin_ms, begin_ms + BENCHMARK_MS))
-        measured, reference = latency_ms[first:last], latency_ms[start.course.end :]
-        if measured.size and begin_ms >= 0:
-            means.append(measured.mean() / reference.mean() - 1)
-            p99s.append(np.quantile(measured, 0.99) / np.quantile(reference, 0.99) - 1)
-    if not means:
-        return Bias(warmup_ms, None, None)
-    return Bias(warmup_ms, float(np.mean(means)) * 100, float(np.mean(p99s)) * 100)

@@ -6,6 +6,7 @@ from typing import Literal
 
 from gpuwarm.analysis.advice import Advice
 from gpuwarm.analysis.answers import Answer
+from gpuwarm.analysis.bias import BENCHMARK_MS, LEAST_FOR_P99, Bias
 from gpuwarm.analysis.causes import ColdPhase, ColdStart, step_name
 from gpuwarm.analysis.finding import Finding
 from gpuwarm.analysis.limits import THROTTLING
@@ -313,11 +314,20 @@ def _bias(advice: Advice) -> Table:
         )
         if row.warmup_ms == advice.warmup.recommended_ms:
             marked = place
-        note = "recommended" if marked == place else ""
-        rows.append((f"{number(row.warmup_ms)} ms", mean, p99, note))
+        notes = ["recommended"] if marked == place else []
+        rows.append((f"{number(row.warmup_ms)} ms", mean, p99, ", ".join([*notes, *_rests_on(row)])))
     heading = ("after a warm-up of", "mean latency", "99th percentile", "note")
     spoken = ("", "mean", "p99", "")
     return Table(heading, (True, True, True, False), tuple(rows), marked, spoken=spoken)
+
+
+def _rests_on(row: Bias) -> Iterator[str]:
+    """What there is to know where it is less than a second, or too few inferences for a percentile."""
+    if row.measured_ms is None or row.inferences is None:
+        if row.mean_bias_pct is None:
+            yield "hardly any data so late"
+    elif row.measured_ms < BENCHMARK_MS or row.inferences < LEAST_FOR_P99:
+        yield f"from {count(row.inferences, 'inference')} in {duration(row.measured_ms)}"
 
 
 def _cold_start(cold: ColdStart) -> Table:

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, SymmetricalLogLocator
 
 from gpuwarm.analysis.advice import Advice
-from gpuwarm.analysis.steady import BENCHMARK_MS, Bias, judge
+from gpuwarm.analysis.bias import BENCHMARK_MS, Bias, curve
 from gpuwarm.analysis.words import duration, percent
 from gpuwarm.recording import Floats, Recording
 from gpuwarm.show.plot.look import (
@@ -43,18 +43,16 @@ def bias(recording: Recording, advice: Advice) -> Figure:
         NothingToShowError: there is no steady state to compare with.
     """
     rows = sorted((row for row in advice.bias if row.mean_bias_pct is not None), key=lambda row: row.warmup_ms)
-    if not rows:
-        raise NothingToShowError(
-            "there is no steady state, so the bias that a warm-up leaves is not known: measure longer"
-        )
+    if advice.steady is None or not rows:
+        why = "there is no steady state" if advice.steady is None else "hardly anything is left after a warm-up"
+        raise NothingToShowError(f"{why}, so the bias that a warm-up leaves is not known: measure longer")
     subtitle = f"What a benchmark of {duration(BENCHMARK_MS)} gets wrong that begins after this warm-up"
     figure = headed(HEIGHT_IN, recording, advice, subtitle)
     width_in = WIDTH_IN - LEFT_IN - LEGEND_IN
     axes = placed(figure, left_in=LEFT_IN, bottom_in=AXIS_IN, width_in=width_in, height_in=AXES_IN)
     axes.grid(visible=True)
     _set_axes(axes, rows, tolerance_pct=100 * advice.tolerance)
-    curve = judge(recording, tolerance=advice.tolerance, warmup_ms=_lengths(rows)).bias
-    _draw_lines(axes, curve)
+    _draw_lines(axes, curve(recording, advice.warmup.ends_ms, advice.steady.quantity, _lengths(rows)))
     _draw_points(axes, rows)
     axes.margins(y=0.15)
     _name(axes, rows, advice)
@@ -87,8 +85,8 @@ def _lengths(rows: Sequence[Bias]) -> list[float]:
     return [float(length) for length in np.geomspace(shortest / 20, longest, CURVE_POINTS)]
 
 
-def _draw_lines(axes: Axes, curve: Sequence[Bias]) -> None:
-    means, tails = _known(curve)
+def _draw_lines(axes: Axes, rows: Sequence[Bias]) -> None:
+    means, tails = _known(rows)
     axes.plot(*tails.T, color=VERMILLION, linewidth=1.1, linestyle=DASHED)
     axes.plot(*means.T, color=BLUE, linewidth=1.4)
 
