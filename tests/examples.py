@@ -133,6 +133,7 @@ def staircase_advice(recording: Recording) -> Advice:
             ends_ms=(620.0, 622.0, 618.0),
         ),
         steady=Steady(2.0, 2.01, 2.08, 1.1, 118, 1190),
+        average=None,
         bias=(Bias(0.0, 21.0, 640.0), Bias(200.0, 4.1, 20.5), Bias(700.0, 0.05, 0.3)),
         cold_start=ColdStart(
             phases=tuple(
