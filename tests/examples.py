@@ -130,7 +130,7 @@ def staircase_advice(recording: Recording) -> Advice:
             coverage=0.75,
             interval_ms=(618.0, 622.0),
             interval_kind="range over starts",
-            ends_ms=(620.0, 622.0, 618.0),
+            ends_ms=(620.0, 622.0, 618.0)[: len(recording.meta.starts)],
         ),
         steady=Steady(2.0, 2.01, 2.08, 1.1, 118, 1190),
         average=None,

@@ -136,7 +136,7 @@ def test_a_simulated_report_says_so_in_its_title_before_the_answer_and_at_each_f
     assert PAGE.index(f">{stamp}<") < PAGE.index(ADVICE.answer)
     assert sum("(simulated)" in heading for heading in reader.words("h3")) == 4
     measured = staircase(starts=1, simulated=None)
-    assert "simulated" not in html.page(measured, replace(ADVICE, simulated=None)).lower()
+    assert "simulated" not in html.page(measured, staircase_advice(measured)).lower()
 
 
 def test_what_a_user_or_a_machine_supplied_is_text():
