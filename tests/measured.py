@@ -102,6 +102,15 @@ def recording(*tables: Rows, samples: Sequence[Rows] | None = None, gpu: GpuStat
     )
 
 
+def paced(*, clock_mhz: Floats, between_mhz: float, gpu_ms: float = 2.0, interval_ms: float = 20.0) -> Recording:
+    """One start at a pace, as a service has it; NVML mostly shows the clock between two inferences."""
+    rows = inference(0, noisy(np.full(clock_mhz.size, gpu_ms), seed=1, noise=1e-4), clock_mhz)
+    rows["t_ns"] = START_EVERY_NS + np.arange(rows.size) * round(interval_ms * MS)
+    found = recording(rows, samples=[sampled(rows, sm_clock_mhz=between_mhz, event_reasons=1.0, power_mw=90e3)])
+    phases = (Phase("first"), Phase("paced", interval_ms))
+    return replace(found, meta=replace(found.meta, starts=(replace(found.meta.starts[0], phases=phases),)))
+
+
 def flat(starts: int = 3) -> Recording:
     return recording(*[inference(n, noisy(np.full(1500, 2.0), seed=n)) for n in range(starts)])
 

@@ -102,6 +102,28 @@ def test_a_steady_gpu_under_a_restless_host_is_degraded_and_says_how_far_latency
     assert host.evidence.startswith("136 to 166 us of it lie outside the GPU's own work")
 
 
+def test_a_host_that_wanders_little_takes_nothing_from_the_gpus_number() -> None:
+    found = advice.of(_restless_host(by_us=5))
+    assert (found.steady.quantity, found.verdict, found.reasons) == ("gpu", "trusted", ())
+    assert "wanders" not in found.answer
+    assert "judged by the GPU's own time: what the host adds to it finds no rest" in found.evidence
+
+
+def test_the_answer_for_a_paced_service_is_about_its_pace() -> None:
+    clock_mhz = measured.steps((500.0, 100), (700.0, 900))
+    found = advice.of(measured.paced(clock_mhz=clock_mhz, between_mhz=345.0))
+    assert found.answer.endswith(
+        "All this is at one inference each 20 ms, which keeps the GPU busy 10 % of the time: the SM clock is 700 MHz "
+        "while it infers, 35 % of its maximum, and falls to 345 MHz in between. `gpuwarm run` without --interval-ms "
+        "shows what a full load reaches, `gpuwarm idle` what keeps it."
+    )
+    assert "locked" not in str(found)
+    assert found.flags.keys() == {"perf_analyzer"}
+    assert found.flags["perf_analyzer"].startswith("--request-rate-range=50 --warmup-request-count=")
+    full = advice.of(measured.paced(clock_mhz=np.full(1000, 1980.0), between_mhz=1980.0))
+    assert full.answer.endswith("busy 10 % of the time: the SM clock is 1980 MHz while it infers.")
+
+
 def test_a_gpu_that_drifts_under_a_restless_host_is_not_said_to_be_moved_by_the_host() -> None:
     found = _restless_host()
     for n in range(3):

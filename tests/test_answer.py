@@ -94,10 +94,10 @@ def test_cycles_that_settle_into_themselves_have_a_length() -> None:
 def test_what_keeps_latency_moving_is_named() -> None:
     start = "No warm-up length can be given: latency does not settle, "
     assert told("no_steady_state", moved=HOST) == f"{start}and what moves it is the host, not the GPU."
-    assert told("no_steady_state", moved=CLOCK) == f"{start}with the SM clock."
+    assert told("no_steady_state", moved=CLOCK) == f"{start}as it goes with the SM clock."
     hot = Finding("throttling", "warning", "the clock is held down by temperature")
     assert told("no_steady_state", moved=CLOCK, throttling=hot) == (
-        f"{start}with the SM clock, as the clock is held down by temperature."
+        f"{start}as it goes with the SM clock, as the clock is held down by temperature."
     )
 
 

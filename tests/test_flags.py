@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gpuwarm.analysis.flags import flags
+from gpuwarm.analysis.pace import Pace
 from gpuwarm.analysis.steady import Warmup
 from gpuwarm.metadata import Metadata, Tensor, Workload
 
@@ -81,6 +82,14 @@ def test_where_triton_cannot_be_served_it_says_why(workload: Workload, why: str)
     found, notes = lines(workload)
     assert "triton_model_warmup" not in found
     assert notes == (f"no Triton model_warmup: {why}",)
+
+
+def test_a_pace_is_part_of_the_line_and_a_server_loads_no_more_than_what_is_loaded_at_first_use() -> None:
+    found, notes = flags(Metadata(workload=IMAGES), "warmup", WARM, Pace(0.5, 10.0, None, None))
+    assert found["perf_analyzer"] == "--request-rate-range=2000 --warmup-request-count=28"
+    assert found.keys() == {"perf_analyzer", "triton_model_warmup"}
+    assert "count: 2\n" in found["triton_model_warmup"]
+    assert notes[0].startswith("trtexec and Polygraphy warm up back to back")
 
 
 def test_a_server_is_not_driven_into_its_power_limit() -> None:

@@ -9,6 +9,7 @@ import pytest
 from gpuwarm.analysis import limits
 from gpuwarm.analysis.finding import Finding
 from gpuwarm.analysis.limits import Parts
+from gpuwarm.analysis.pace import Pace
 from gpuwarm.analysis.stretch import follows_enqueue, stretches
 from gpuwarm.machine import GpuState
 from gpuwarm.recording import Recording
@@ -171,6 +172,28 @@ def test_one_odd_stamp_is_not_the_highest_clock() -> None:
 def test_a_clock_far_below_the_maximum_is_asked_about() -> None:
     found = throttling(held(clock=(1000.0, 1000.0), event_reasons=0.0))
     assert found.summary == "the clock stays at 51 % of 1980 MHz: is it locked?"
+
+
+def test_a_clock_that_rose_was_not_reached_before() -> None:
+    """A staircase that is still climbing at the end: the later half of it holds both levels."""
+    rising = held(clock=(1350.0, 1980.0), at=800, event_reasons=0.0)
+    assert throttling(rising).evidence.startswith("SM clock 1350 MHz, not below what it had reached")
+    assert throttling(rising).summary == "the clock stays at 68 % of 1980 MHz: is it locked?"
+    assert throttling(rising, replace(measured.H200, sm_clock_max_mhz=1500.0)).summary == "none"
+
+
+def test_a_paced_gpu_that_idles_is_not_asked_whether_it_is_locked() -> None:
+    for clock, said in (((700.0, 700.0), "the clock stays at 35 % of 1980 MHz"), ((1980.0, 1500.0), "the clock fell")):
+        found = measured.paced(clock_mhz=measured.steps((clock[0], 100), (clock[1], 400)), between_mhz=345.0)
+        limit = limits.of(found, stretches(found), measured.H200, warm_after_ms=4000.0)
+        assert limit.throttling.severity in ("ok", "unknown")
+        assert limit.throttling.summary == f"{said}: one inference each 20 ms keeps the GPU busy 10 % of the time"
+        assert limit.pace == Pace(20.0, pytest.approx(10.0), clock[1], 345.0)
+
+
+def test_a_pace_that_inference_cannot_keep_is_back_to_back() -> None:
+    found = measured.paced(clock_mhz=np.full(500, 1980.0), between_mhz=345.0, gpu_ms=21.0)
+    assert limits.of(found, stretches(found), measured.H200, warm_after_ms=0.0).pace is None
 
 
 def test_without_event_reasons_it_is_not_known() -> None:

@@ -142,6 +142,14 @@ def test_a_gpu_read_between_two_inferences_is_no_change_worth_a_line(capped: Adv
     assert changes(capped, capsys, idle).startswith("70 ms: event reasons gpu_idle -> none")
 
 
+def test_what_is_undone_within_a_moment_is_no_change(capped: Advice, capsys) -> None:
+    away = Transition(0, 70.0, "pstate", "P8", "P2")
+    back = Transition(0, 90.0, "pstate", "P2", "P8")
+    assert changes(capped, capsys, away, back) == "none in the start shown that lasts; 2 in all (--json)"
+    slower = Transition(0, 95.0, "sm_clock", 1980.0, 1800.0)
+    assert changes(capped, capsys, away, back, slower).startswith("70 ms: SM clock 1980 -> 1800 MHz")
+
+
 def test_starts_that_did_not_settle_are_counted_against_the_next_one(capped: Advice, capsys) -> None:
     page = printed(replace(capped, warmup=replace(capped.warmup, starts=5, coverage=4 / 6)), capsys)
     assert "4 of 5 starts were warm by then; the next one will be with a probability of 67 % (4 of 6)" in " ".join(

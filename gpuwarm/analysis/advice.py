@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from gpuwarm.analysis import causes, checks, limits, statelog, states, trust
-from gpuwarm.analysis.answer import answer, before
+from gpuwarm.analysis.answer import answer, before, paced
 from gpuwarm.analysis.averages import Average
 from gpuwarm.analysis.bias import Bias
 from gpuwarm.analysis.causes import ColdStart
@@ -18,6 +18,7 @@ from gpuwarm.analysis.finding import Finding
 from gpuwarm.analysis.flags import flags
 from gpuwarm.analysis.limits import Bound, Parts
 from gpuwarm.analysis.movement import mover, restless
+from gpuwarm.analysis.pace import Pace
 from gpuwarm.analysis.statelog import StateLog
 from gpuwarm.analysis.states import ClockState
 from gpuwarm.analysis.steady import Judgement, Steady, Warmup, judge
@@ -69,6 +70,7 @@ class Advice:
     states: tuple[ClockState, ...] = ()  # of the start that took longest to warm up
     parts: Parts = field(default_factory=Parts)
     bound_evidence: str = ""
+    pace: Pace | None = None  # None: back to back
     timed: bool = True  # False: a log of states alone, in which no inference was to be timed
 
 
@@ -100,7 +102,7 @@ def of(
     host = None if swings is None else unrest(swings, judged, meta, tolerance=tolerance)
     verdict, reasons = trust.verdict(recording, judged, limit.throttling, host, starts=len(found))
     cold = causes.cold_start(recording)
-    lines, lines_notes = flags(meta, judged.behaviour, judged.warmup)
+    lines, lines_notes = flags(meta, judged.behaviour, judged.warmup, limit.pace)
     advice = Advice(
         source=meta.source or source,
         simulated=meta.simulated,
@@ -124,10 +126,12 @@ def of(
         # Of another tool's file the notes say how it was read; of a measurement they are among the reasons.
         notes=(*lines_notes, *meta.notes) if meta.source else lines_notes,
         tolerance=tolerance,
-        answer=answer(judged, before(recording, found, judged), limit.throttling, moved, host),
+        answer=answer(judged, before(recording, found, judged), limit.throttling, moved, host)
+        + ("" if limit.pace is None else f" {paced(limit.pace, gpu)}"),
         states=() if shown is None else states.passed_through(recording, shown),
         parts=limit.parts,
         bound_evidence=limit.bound_evidence,
+        pace=limit.pace,
     )
     inferred = recording.iterations.size or any(start.phases for start in meta.starts)
     if inferred or not recording.samples.size:

@@ -7,10 +7,13 @@ import numpy as np
 
 from gpuwarm.analysis.averages import Average
 from gpuwarm.analysis.finding import Finding
+from gpuwarm.analysis.limits import CLOCK_DROP_SHARE, LOW_CLOCK_SHARE
 from gpuwarm.analysis.movement import Mover
+from gpuwarm.analysis.pace import Pace
 from gpuwarm.analysis.steady import Judgement, Steady, Warmup, round_up
 from gpuwarm.analysis.stretch import Quantity, Stretch, stretches
 from gpuwarm.analysis.words import count, duration, median, number, percent
+from gpuwarm.machine import GpuState
 from gpuwarm.recording import Recording
 
 SAME_SHARE = 0.01  # levels this near are one in words
@@ -52,6 +55,23 @@ def answer(
     """One or two sentences for a person who asked how long to warm up; and what no warm-up ends, if anything."""
     told = _answer(judged, early, throttling, moved)
     return told if unrest is None else f"{told} {unrest.summary}, which no warm-up ends. {unrest.advice}"
+
+
+def paced(pace: Pace, gpu: GpuState | None) -> str:
+    """What pauses between inferences make of the GPU: it may not raise its clock for so little work, or not keep it."""
+    told = f"All this is at {pace.words}, which {pace.load}"
+    clock_mhz, between_mhz = pace.sm_clock_mhz, pace.between_mhz
+    if clock_mhz is None:
+        return f"{told}."
+    told += f": the SM clock is {clock_mhz:.0f} MHz while it infers"
+    max_mhz = None if gpu is None else gpu.sm_clock_max_mhz
+    low = max_mhz is not None and clock_mhz < LOW_CLOCK_SHARE * max_mhz
+    falls = between_mhz is not None and between_mhz < (1 - CLOCK_DROP_SHARE) * clock_mhz
+    told += f", {100 * clock_mhz / max_mhz:.0f} % of its maximum" if max_mhz and low else ""
+    told += f", and falls to {between_mhz:.0f} MHz in between" if falls else ""
+    if not falls and not low:
+        return f"{told}."
+    return f"{told}. `gpuwarm run` without --interval-ms shows what a full load reaches, `gpuwarm idle` what keeps it."
 
 
 def _answer(judged: Judgement, early: Before | None, throttling: Finding, moved: Mover | None) -> str:
@@ -128,7 +148,7 @@ def _no_steady_state(judged: Judgement, throttling: Finding, moved: Mover | None
         return f"No warm-up length can be given: {moves}. Measure longer (--duration)."
     if moved.cause == "host":
         return f"No warm-up length can be given: {moves}, and what moves it is the host, not the GPU."
-    return f"No warm-up length can be given: {moves}, with the SM clock{_held_down(throttling)}."
+    return f"No warm-up length can be given: {moves}, as it goes with the SM clock{_held_down(throttling)}."
 
 
 def _mean(average: Average | None) -> str:

@@ -332,7 +332,11 @@ def _steady(series: Series, latency_ms: Floats, found: Ending) -> Course:
         return Course("no_steady_state", lead, (said,))
     unknown = float(np.sqrt(series.noise / (weights[found.first :].sum() / 4))) / found.level
     if unknown > KNOWN * series.tolerance:
-        said = f"a quarter of the steady stretch is known to {percent(100 * unknown)[1:]} only, so noisy is it"
+        more = (unknown / series.tolerance) ** 2
+        said = (
+            f"so noisy that a quarter of the steady stretch tells its level to {percent(100 * unknown)[1:]} only: "
+            f"{100 * series.tolerance:g} % takes {more:.2g} times as many inferences, or a wider --tolerance"
+        )
         white = series.noise <= WHITE * float(np.var(np.diff(series.tamed))) / 2
         return Course("too_short" if white else "no_steady_state", lead, (said,))
     unsure = _unsure(series, found)

@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from math import ceil
 
 from gpuwarm.analysis.course import Behaviour
+from gpuwarm.analysis.pace import Pace
 from gpuwarm.analysis.steady import Warmup
+from gpuwarm.analysis.words import number
 from gpuwarm.metadata import Metadata, Tensor, Workload
 
 GRAPH_BY_DEFAULT_MAJOR = 11  # from this TensorRT on, trtexec replays a CUDA graph unless told not to
@@ -24,7 +26,9 @@ TRITON_TYPES = {  # numpy's names -> model_config.proto's
 }
 
 
-def flags(meta: Metadata, behaviour: Behaviour, warmup: Warmup) -> tuple[dict[str, str], tuple[str, ...]]:
+def flags(
+    meta: Metadata, behaviour: Behaviour, warmup: Warmup, pace: Pace | None = None
+) -> tuple[dict[str, str], tuple[str, ...]]:
     """What to add to each tool's command line or configuration, by tool; and what to know about it."""
     if warmup.recommended_ms is None or warmup.recommended_iterations is None:
         return {}, ()
@@ -35,14 +39,27 @@ def flags(meta: Metadata, behaviour: Behaviour, warmup: Warmup) -> tuple[dict[st
         "polygraphy": f"--warm-up {iterations}",
     }
     notes = []
-    if _major(meta) >= GRAPH_BY_DEFAULT_MAJOR:
+    if pace is not None:
+        rate = number(1e3 / pace.interval_ms).replace(",", "")
+        found = {"perf_analyzer": f"--request-rate-range={rate} {found['perf_analyzer']}"}
+        notes.append(
+            "trtexec and Polygraphy warm up back to back (with --idleTime, too), so neither has a line for this pace"
+        )
+    elif _major(meta) >= GRAPH_BY_DEFAULT_MAJOR:
         found["trtexec"] += " --noCudaGraph"
         notes.append(
             "trtexec 11 replays a CUDA graph by default, and captures it before it measures: without --noCudaGraph "
             "its times are not those of this run, and the first inference is never seen"
         )
-    requests = COLD_INFERENCES if behaviour == "slowdown" else iterations
-    if behaviour == "slowdown":
+    requests = iterations
+    if pace is not None and iterations > COLD_INFERENCES:
+        requests = COLD_INFERENCES
+        notes.append(
+            f"Triton warms up back to back as well: {COLD_INFERENCES} inferences load what is loaded at first use, and "
+            "the others would not be at this pace"
+        )
+    elif behaviour == "slowdown":
+        requests = COLD_INFERENCES
         notes.append(
             f"a server needs {COLD_INFERENCES} inferences to load what is loaded at first use; more would only "
             "bring it to its slower steady state sooner"

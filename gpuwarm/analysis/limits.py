@@ -1,6 +1,6 @@
 """What limits the speed of a workload once it is warm: GPU, host or copies, and whether the clock is held down."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import ceil
@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuwarm.analysis.finding import Finding, Severity
+from gpuwarm.analysis.pace import Pace, pace_of
 from gpuwarm.analysis.stretch import Stretch, follows_enqueue
 from gpuwarm.analysis.words import duration, median, percent
 from gpuwarm.machine import EVENT_REASONS, GpuState
-from gpuwarm.recording import Recording, Rows
+from gpuwarm.recording import Floats, Recording, Rows
 
 Bound = Literal["gpu", "host", "transfer", "unknown"]
 THROTTLING = "throttling"  # the finding's id
@@ -64,6 +65,7 @@ class Limits:
     bound: Bound
     bound_evidence: str
     throttling: Finding
+    pace: Pace | None = None
 
 
 def of(recording: Recording, found: Sequence[Stretch], gpu: GpuState | None, *, warm_after_ms: float | None) -> Limits:
@@ -71,8 +73,9 @@ def of(recording: Recording, found: Sequence[Stretch], gpu: GpuState | None, *, 
     warm = since(recording, found, warm_after_ms)
     measured = parts(warm)
     follows = median([grows for grows in (follows_enqueue(recording, each) for each in found) if grows is not None])
-    held = throttling(since(recording, found, 0.0), warm, gpu)
-    return Limits(measured, *bound(measured, gpu_per_enqueue=follows), held)
+    paced = pace_of(warm, latency_ms=measured.host_ms, gpu_ms=measured.gpu_ms)
+    held = throttling(since(recording, found, 0.0), warm, gpu, paced)
+    return Limits(measured, *bound(measured, gpu_per_enqueue=follows), held, paced)
 
 
 def since(recording: Recording, found: Sequence[Stretch], after_ms: float | None) -> Recording:
@@ -145,7 +148,7 @@ class _Sign:
     lasting: bool = False  # seen for so long that it needs no event reason beside it
 
 
-def throttling(busy: Recording, warm: Recording, gpu: GpuState | None) -> Finding:
+def throttling(busy: Recording, warm: Recording, gpu: GpuState | None, pace: Pace | None = None) -> Finding:
     """Whether the clock is held down once warm, by what, and what says so.
 
     Event reasons alone are not believed, drivers count power caps on idle GPUs: a throttle is claimed where a reason
@@ -155,6 +158,7 @@ def throttling(busy: Recording, warm: Recording, gpu: GpuState | None) -> Findin
         busy: `since` the first inference.
         warm: `since` the warm-up was over.
         gpu: with its limits.
+        pace: of inference that was not back to back: a GPU that idles in between has reasons of its own for its clock.
     """
     shares = _counter_shares(busy) or _sample_shares(warm.samples)
     active = {name: share for name, share in shares.items() if share >= ACTIVE_SHARE}
@@ -168,22 +172,24 @@ def throttling(busy: Recording, warm: Recording, gpu: GpuState | None) -> Findin
         severity: Severity = "info" if believed == ["sw_power_cap"] else "warning"
         causes = " and ".join(dict.fromkeys(_CAUSES[name] for name in believed))
         return Finding(THROTTLING, severity, f"the clock is held down by {causes}", evidence=evidence)
-    severity, summary = _unclaimed(list(active), clock, gpu, reasons_known=bool(shares))
+    severity, summary = _unclaimed(list(active), clock, gpu, pace, reasons_known=bool(shares))
     return Finding(THROTTLING, severity, summary, evidence=evidence)
 
 
 def _unclaimed(
-    active: list[str], clock: _Sign | None, gpu: GpuState | None, *, reasons_known: bool
+    active: list[str], clock: _Sign | None, gpu: GpuState | None, pace: Pace | None, *, reasons_known: bool
 ) -> tuple[Severity, str]:
     """What to say where no event reason is believed."""
+    little = None if pace is None else f"{pace.words} {pace.load}"
     if clock is not None and clock.lasting:
         why = "no event reason says why" if reasons_known else "event reasons were not recorded"
-        return "info", f"the clock fell while busy; {why}"
+        return ("info", f"the clock fell while busy; {why}") if little is None else ("ok", f"the clock fell: {little}")
     if active:
         return "ok", f"none: {', '.join(active)} was reported, but the clock did not fall, nor was its limit near"
     max_mhz = None if gpu is None else gpu.sm_clock_max_mhz
     if clock is not None and max_mhz and clock.value < LOW_CLOCK_SHARE * max_mhz:
-        return "info", f"the clock stays at {100 * clock.value / max_mhz:.0f} % of {max_mhz:.0f} MHz: is it locked?"
+        stays = f"the clock stays at {100 * clock.value / max_mhz:.0f} % of {max_mhz:.0f} MHz: "
+        return "unknown", stays + (little or "is it locked?")
     return ("ok", "none") if reasons_known else ("unknown", "not known: no event reasons were recorded")
 
 
@@ -198,37 +204,40 @@ def _clock(busy: Recording, warm: Recording) -> _Sign | None:
     series = busy.iterations
     if now_mhz is None:
         now_mhz, late_ms, series = median(warm.samples["sm_clock_mhz"]), NVML_LATE_MS, busy.samples
-    reached_mhz = _highest(series, held_ms=BRIEFLY_MS, after_ms=0.0)
+    loads = [*_held(series, held_ms=BRIEFLY_MS, after_ms=0.0)]
+    reached_mhz = max((blocks.max() for blocks in loads), default=0.0)
     if not reached_mhz or now_mhz is None:
         return None
     drop = 1 - now_mhz / reached_mhz
-    if drop < CLOCK_DROP_SHARE:
+    last_mhz = float(np.median([blocks[-1] for blocks in loads]))
+    rises = last_mhz > (1 - CLOCK_DROP_SHARE) * reached_mhz  # what it reached came last
+    if drop < CLOCK_DROP_SHARE or rises:
         return _Sign(f"SM clock {now_mhz:.0f} MHz, not below what it had reached", holds_down=False, value=now_mhz)
-    lasting_mhz = _highest(series, held_ms=LASTING_MS, after_ms=late_ms)
+    lasting_mhz = max((blocks.max() for blocks in _held(series, held_ms=LASTING_MS, after_ms=late_ms)), default=0.0)
     return _Sign(
         f"SM clock {now_mhz:.0f} MHz against {reached_mhz:.0f} MHz reached before ({percent(-100 * drop)})",
         holds_down=True,
         value=now_mhz,
-        lasting=lasting_mhz is not None and now_mhz <= (1 - CLOCK_DROP_SHARE) * lasting_mhz,
+        lasting=now_mhz <= (1 - CLOCK_DROP_SHARE) * lasting_mhz,
     )
 
 
-def _highest(rows: Rows, *, held_ms: float, after_ms: float) -> float | None:
-    """The highest clock that was held for so long, from `after_ms` into each load on; None where none was."""
+def _held(rows: Rows, *, held_ms: float, after_ms: float) -> Iterator[Floats]:
+    """Of each load the clocks that were held for so long one after another, from `after_ms` into it on."""
     known = np.flatnonzero(np.isfinite(rows["sm_clock_mhz"]))
     clock_mhz, t_ns = rows["sm_clock_mhz"][known], rows["t_ns"][known]  # two columns: copies of rows take seconds
     if known.size <= _CLOCK_BLOCK:
-        return median(clock_mhz)
+        yield from [np.median(clock_mhz, keepdims=True)] if known.size else []
+        return
     step_ms = np.diff(t_ns) / 1e6
     usual_ms = float(np.median(step_ms))
     size = max(_CLOCK_BLOCK, ceil(held_ms / usual_ms)) if usual_ms > 0 else _CLOCK_BLOCK
     edges = [0, *(np.flatnonzero(step_ms > max(NVML_LATE_MS, 3 * usual_ms)) + 1), known.size]
-    held = []
     for begin, end in pairwise(edges):
         clocks = clock_mhz[begin:end][t_ns[begin:end] >= t_ns[begin] + after_ms * 1e6]
         blocks = clocks[: clocks.size // size * size].reshape(-1, size)
-        held += [float(np.partition(blocks, size // 2, axis=1)[:, size // 2].max())] if blocks.size else []
-    return max(held, default=None)
+        if blocks.size:
+            yield np.partition(blocks, size // 2, axis=1)[:, size // 2]
 
 
 def _power(samples: Rows, gpu: GpuState | None) -> _Sign | None:

@@ -43,7 +43,8 @@ def run(
     starts: Annotated[int, typer.Option(min=1, help="Cold starts, each in a fresh process.")] = 5,
     duration: Annotated[float, within(0, DAY_S, help="Seconds of inference per start.")] = 5.0,
     interval_ms: Annotated[
-        float | None, within(0.001, 1e3 * DAY_S, help="Pace the inferences; left out: back to back.")
+        float | None,
+        within(0.001, 1e3 * DAY_S, help="Begin an inference this often, as a service does; left out: back to back."),
     ] = None,
     sync: SyncHow = Sync.block,
     copies: Annotated[bool, typer.Option("--copies/--no-copies", help="Copy inputs and outputs each time.")] = True,

@@ -102,7 +102,8 @@ def subject(advice: Advice) -> str:
         return f"states of {gpu}, {advice.source}"
     what = advice.workload.name or "unnamed workload"
     with_ = f", {advice.workload.runtime}" if advice.workload.runtime else ""
-    return f"{what} on {gpu}{with_}, {count(advice.warmup.starts, 'start')}"
+    pace = "" if advice.pace is None else f", {advice.pace.words}"
+    return f"{what} on {gpu}{with_}, {count(advice.warmup.starts, 'start')}{pace}"
 
 
 def sections(advice: Advice) -> Iterator[Section]:
@@ -217,13 +218,14 @@ def _transitions(advice: Advice) -> Iterator[Line]:
     longest = advice.warmup.longest_start
     shown_start = advice.transitions[0].start if longest is None else longest
     own = [each for each in advice.transitions if each.start == shown_start]
-    moments = _moments([each for each in own if not _only_idle(each)] or own)
+    moments = [moment for moment in _moments([each for each in own if not _only_idle(each)] or own) if _kinds(moment)]
     largest = sorted(moments, key=lambda moment: -abs(_largest(moment).latency_change_pct or 0.0))[:MAX_TRANSITIONS]
     for moment in sorted(largest, key=lambda moment: moment[0].t_ms):
         yield Line(_moment(moment))
     more = len(advice.transitions) - sum(map(len, largest))
     if more:
-        yield Line(f"and {more:,} more (--json)", "faint")
+        told = f"and {more:,} more" if largest else f"none in the start shown that lasts; {more:,} in all"
+        yield Line(f"{told} (--json)", "faint")
 
 
 def _only_idle(each: Transition) -> bool:
@@ -247,12 +249,20 @@ def _largest(moment: Sequence[Transition]) -> Transition:
     return max(moment, key=lambda each: abs(each.latency_change_pct or 0.0))
 
 
+def _kinds(moment: Sequence[Transition]) -> list[list[Transition]]:
+    """The changes of each kind, without those that were undone within the moment."""
+    by_kind = [
+        [other for other in moment if other.kind == kind] for kind in dict.fromkeys(each.kind for each in moment)
+    ]
+    return [each for each in by_kind if each[0].before != each[-1].after]
+
+
 def _moment(moment: Sequence[Transition]) -> str:
     """What changed, from before the first to after the last of its kind, and what latency did."""
-    by_kind = {each.kind: [other for other in moment if other.kind == each.kind] for each in moment}
     changed = (
-        f"{_KINDS.get(kind, kind)} {_value(each[0].before)} -> {_value(each[-1].after)}{_UNITS.get(kind, '')}"
-        for kind, each in by_kind.items()
+        f"{_KINDS.get(each[0].kind, each[0].kind)} {_value(each[0].before)} -> {_value(each[-1].after)}"
+        f"{_UNITS.get(each[0].kind, '')}"
+        for each in _kinds(moment)
     )
     text = f"{duration(moment[0].t_ms)}: {', '.join(changed)}"
     effect = _largest(moment)
@@ -326,8 +336,10 @@ def _rests_on(row: Bias) -> Iterator[str]:
     if row.measured_ms is None or row.inferences is None:
         if row.mean_bias_pct is None:
             yield "hardly any data so late"
-    elif row.measured_ms < BENCHMARK_MS or row.inferences < LEAST_FOR_P99:
-        yield f"from {count(row.inferences, 'inference')} in {duration(row.measured_ms)}"
+    elif row.measured_ms < BENCHMARK_MS:
+        yield f"{duration(row.measured_ms)} measured"
+    elif row.inferences < LEAST_FOR_P99:
+        yield f"{count(row.inferences, 'inference')} measured"
 
 
 def _cold_start(cold: ColdStart) -> Table:

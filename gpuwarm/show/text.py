@@ -54,7 +54,7 @@ def _table(table: Table) -> Grid:
     """Without its headings; shares as bars in a last column."""
     grid = Grid.grid(padding=(0, 1 if table.shares else 2))
     for right in table.right:
-        grid.add_column(justify="right" if right else "left", no_wrap=True)
+        grid.add_column(justify="right" if right else "left", no_wrap=right)  # numbers stay whole, words may wrap
     for place, row in enumerate(table.without_heading()):
         bars = [_Bar(share) for share in table.shares[place : place + 1]]
         grid.add_row(*row, *bars, style="bold" if place == table.marked else "")
