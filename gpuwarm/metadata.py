@@ -50,6 +50,7 @@ class Start:
     counters_before_us: dict[str, int] = field(default_factory=dict)  # event-reason counters
     counters_after_us: dict[str, int] = field(default_factory=dict)
     failure: str | None = None  # the sentence its user saw
+    disturbed: str | None = None  # by what, where something from outside was seen to change it while it ran
     neighbours: tuple[GpuProcess, ...] | None = None  # on the GPU just after it, none of them ours; None: not looked
     engine_file_cached_pct: float | None = None  # of its pages in memory just before; None: not looked
 
@@ -63,6 +64,7 @@ class Study:
     seed: int  # of their order
     tolerance: float | None = None  # of steady latency, that was asked for
     not_tested: dict[str, str] = field(default_factory=dict)  # what was left out, and why
+    made_again: int = 0  # starts in place of disturbed ones
 
 
 @dataclass(frozen=True)

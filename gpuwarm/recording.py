@@ -116,7 +116,7 @@ def _decode(text: bytes, path: Path) -> Metadata:
 
 # The folder of a measurement that is going on, or was cut short:
 # meta.json           what the parent knows (Metadata), rewritten whole whenever it knows more
-# samples.rows        the sampler's
+# samples.rows        the sampler's; samples-N.rows of those before it that died
 # start-N.rows        worker N's iterations
 # start-N.jsonl       worker N's marks, one {"mark", "t_ns"} a line; also {"error"} and {"workload"}
 
@@ -150,9 +150,15 @@ def _load_part(part: Path) -> Recording:
     )
     tables = [_rows(part / f"start-{index}.rows", ITERATION_FIELDS, ITERATION) for index in range(len(starts))]
     iterations = np.concatenate([np.empty(0, ITERATION), *tables])
-    samples = _rows(part / "samples.rows", SAMPLE_FIELDS, SAMPLE)
+    sampled = [_rows(path, SAMPLE_FIELDS, SAMPLE) for path in sample_files(part)]
+    samples = np.concatenate([np.empty(0, SAMPLE), *sampled])
     notes = meta.notes if meta.complete else (*meta.notes, CUT_SHORT)
     return Recording(samples, iterations, replace(meta, starts=starts, notes=notes))
+
+
+def sample_files(part: Path) -> list[Path]:
+    """Those that there are, in the order of time."""
+    return [*sorted(part.glob("samples-*.rows")), *part.glob("samples.rows")]
 
 
 def _rows(path: Path, fields: dict[str, str], dtype: np.dtype[np.void]) -> Rows:

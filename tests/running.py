@@ -15,6 +15,21 @@ def wait_until(condition: Callable[[], object], limit_s: float = 30.0) -> bool:
     return bool(condition())
 
 
+def children(output: Path, target: str = "") -> list[int]:
+    """Processes that work for the measurement of `output` and run `target`."""
+    part = str(output.with_suffix(".part"))
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                command = (entry / "cmdline").read_bytes().decode().split("\0")
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if any(word.startswith(part) for word in command) and any(target in word for word in command):
+                found.append(int(entry.name))
+    return found
+
+
 class Running:
     """A measurement on a simulated H200 in a process of its own."""
 
@@ -28,18 +43,7 @@ class Running:
         )
 
     def children(self, target: str = "") -> list[int]:
-        """Processes that work in this measurement's folder and run `target`."""
-        part = str(self.output.with_suffix(".part"))
-        found = []
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdecimal():
-                try:
-                    command = (entry / "cmdline").read_bytes().decode().split("\0")
-                except (FileNotFoundError, ProcessLookupError):
-                    continue
-                if any(word.startswith(part) for word in command) and any(target in word for word in command):
-                    found.append(int(entry.name))
-        return found
+        return children(self.output, target)
 
     def wait_for(self, target: str) -> int:
         assert wait_until(lambda: self.children(target))

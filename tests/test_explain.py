@@ -152,8 +152,15 @@ def test_disturbed_starts_are_counted_and_left_out():
     changed[first] = replace(changed[first], failure="it was killed by SIGKILL")
     found = explained(replace(recording, meta=replace(recording.meta, starts=tuple(changed))))
     assert found.disturbed == 1
-    assert "1 start left out: it was killed by SIGKILL" in found.notes
+    assert "1 of 10 starts left out: cut short" in found.notes
     assert (cause(found, "module-loading").starts_with, cause(found, "module-loading").starts_without) == (4, 5)
+
+
+def test_where_every_start_to_compare_with_was_disturbed_the_reason_is_told():
+    recording = VirtualStudy("h200", "tiny", 0).run((switches.REFERENCE,), 2)
+    lost = tuple(replace(start, disturbed="a neighbour came") for start in recording.meta.starts)
+    with pytest.raises(InputError, match="compare the others with: 2 of 2 starts left out: a neighbour came; measure"):
+        explained(replace(recording, meta=replace(recording.meta, starts=lost)))
 
 
 def test_a_recording_of_other_starts_is_refused():

@@ -82,8 +82,8 @@ def disturbances(meta: Metadata) -> dict[int, str]:
     compared = [index for index, start in enumerate(meta.starts) if start.arm not in NOT_COMPARED]
     hot = [index for index in compared if _heated(meta.starts[index])]
     found = {}
-    for index in compared:
-        reason = _disturbed(meta.starts[index], meta)
+    for index, start in enumerate(meta.starts):
+        reason = None if start.arm == JIT_FORBIDDEN else _disturbed(start, meta)  # that one's failure is an answer
         if reason is None and index in hot and 2 * len(hot) <= len(compared):
             reason = "heat or the power supply held the clock down"
         if reason is not None:
@@ -96,7 +96,9 @@ def _disturbed(start: Start, meta: Metadata) -> str | None:
     known = {process.pid for gpu in gpus for process in gpu.processes or ()}
     came = [process for process in start.neighbours or () if process.pid not in known]
     if start.failure is not None:
-        return start.failure
+        return "cut short"
+    if start.disturbed is not None:
+        return start.disturbed
     if came:
         return f"{came[0].name or 'a process'} (pid {came[0].pid}) had come to this GPU"
     cached_pct = start.engine_file_cached_pct
@@ -111,6 +113,11 @@ def _heated(start: Start) -> bool:
 
 
 def sentences(meta: Metadata) -> tuple[str, ...]:
-    """How many starts were left out, by reason."""
+    """How many starts were left out, by reason, and how many were made in their place."""
     reasons = Counter(disturbances(meta).values())
-    return tuple(f"{count(times, 'start')} left out: {reason}" for reason, times in reasons.items())
+    made_again = meta.study.made_again if meta.study is not None else 0
+    of = f"of {count(len(meta.starts), 'start')} left out"
+    return (
+        *(f"{times} {of}: {reason}" for reason, times in reasons.items()),
+        *([f"{count(made_again, 'start')} made again in place of those"] if made_again else []),
+    )

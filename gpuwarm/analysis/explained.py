@@ -40,6 +40,7 @@ class Explanation:
     repeats: int
     starts: int
     disturbed: int  # of them; left out
+    made_again: int  # of them; in place of disturbed ones
     total_ms: float  # mean time to the first result, which the parts add up to
     total_interval_ms: tuple[float, float] | None
     total_is: str  # which starts that is of
@@ -65,7 +66,8 @@ def explain(recording: Recording, *, source: str | None = None) -> Explanation:
     coldest = next((arm for arm in (ALL_COLD, DRIVER_FREE, REFERENCE) if runs.get(arm)), None)
     total = None if coldest is None else contrast([(1.0, effects.totals_ms(runs[coldest]))])
     if coldest is None or total is None or REFERENCE not in runs:
-        raise InputError("this recording holds no start to compare the others with: measure again")
+        left_out = "".join(f"{sentence}; " for sentence in controlled.sentences(meta))
+        raise InputError(f"this recording holds no start to compare the others with: {left_out}measure again")
     causes = effects.measured(runs, meta)
     parts = effects.parts(runs, causes, coldest, total.value)
     first = first_inference(runs[REFERENCE], effects.lacking(runs, causes))
@@ -79,6 +81,7 @@ def explain(recording: Recording, *, source: str | None = None) -> Explanation:
         repeats=meta.study.repeats,
         starts=len(meta.starts),
         disturbed=len(controlled.disturbances(meta)),
+        made_again=meta.study.made_again,
         total_ms=total.value,
         total_interval_ms=total.interval,
         total_is=effects.TOTALS[coldest],

@@ -36,6 +36,7 @@ class Idleness:
     decay: tuple[Decay, ...]
     starts: int
     disturbed: int  # of them; left out
+    made_again: int  # of them; in place of disturbed ones
     notes: tuple[str, ...]
     answer: str  # a few sentences
 
@@ -58,7 +59,8 @@ def idleness(recording: Recording, *, tolerance: float | None = None, source: st
         tolerance = DEFAULT_TOLERANCE if meta.study.tolerance is None else meta.study.tolerance
     measured = pauses(recording)
     if not measured:
-        raise InputError("this recording ends before its first pause: measure again")
+        left_out = "".join(f"{sentence}; " for sentence in controlled.sentences(meta))
+        raise InputError(f"this recording holds no undisturbed pause: {left_out}measure again")
     situations = gaps.situations(measured, tolerance=tolerance)
     kept = gaps.keep_alive(situations, measured, tolerance)
     decays = [each for each in (in_pauses(recording, ALIVE), after_processes(recording)) if each is not None]
@@ -74,6 +76,7 @@ def idleness(recording: Recording, *, tolerance: float | None = None, source: st
         decay=tuple(decays),
         starts=len(meta.starts),
         disturbed=len(controlled.disturbances(meta)),
+        made_again=meta.study.made_again,
         notes=(*controlled.sentences(meta), *meta.notes),
         answer=" ".join([*_about_alive(situations, tolerance), *_about_kept(situations, kept), *map(_cooling, decays)]),
     )

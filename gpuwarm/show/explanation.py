@@ -34,12 +34,16 @@ def sections(explanation: Explanation) -> Iterator[Section]:
     for cause in explanation.causes:
         if cause.remedy is not None and matters(cause, explanation.total_ms):
             yield Section("To do", (Line(f"{cause.id}: {cause.remedy.advice}"),), command=cause.remedy.command)
-    if explanation.disturbed:
-        yield Section(
-            "Disturbed", (Line(f"{count(explanation.disturbed, 'start')} of {explanation.starts}", "warning"),)
-        )
+    yield from disturbed(explanation.disturbed, explanation.made_again, explanation.starts)
     if explanation.notes:
         yield Section("Notes", items=explanation.notes)
+
+
+def disturbed(left_out: int, made_again: int, starts: int) -> Iterator[Section]:
+    """Whether any start of a study counts for nothing."""
+    if left_out:
+        again = f", {made_again} made again" if made_again else ""
+        yield Section("Disturbed", (Line(f"{left_out} of {count(starts, 'start')} left out{again}", "warning"),))
 
 
 def _total(explanation: Explanation) -> str:

@@ -7,6 +7,7 @@ from gpuwarm.analysis.gaps import AfterGap, Situation
 from gpuwarm.analysis.idled import Idleness, pause, watts
 from gpuwarm.analysis.pauses import ALIVE, GONE, KEPT
 from gpuwarm.analysis.words import count, duration, number, percent
+from gpuwarm.show.explanation import disturbed
 from gpuwarm.show.sections import Line, Section, Table
 
 _TITLES = {ALIVE: "Pauses", KEPT: "Keep-alive", GONE: "No process"}
@@ -34,8 +35,7 @@ def sections(idle: Idleness) -> Iterator[Section]:
         yield Section(_TITLES[situation.name], tuple(_about(situation)), table=_after(situation))
     for decay in idle.decay:
         yield Section("Cooling", (Line(_cooling(decay)),))
-    if idle.disturbed:
-        yield Section("Disturbed", (Line(f"{count(idle.disturbed, 'start')} of {idle.starts}", "warning"),))
+    yield from disturbed(idle.disturbed, idle.made_again, idle.starts)
     if idle.notes:
         yield Section("Notes", items=idle.notes)
 

@@ -23,7 +23,7 @@ from gpuwarm.machine import MachineState
 from gpuwarm.measure import child
 from gpuwarm.measure.spec import FIRST, EngineSpec, PhaseSpec, StartSpec
 from gpuwarm.metadata import Mark, Metadata, Rest, Start
-from gpuwarm.recording import Recording, read_marks, write_meta
+from gpuwarm.recording import Recording, read_marks, sample_files, write_meta
 from gpuwarm.rows import SAMPLE_FIELDS, last_row
 from gpuwarm.studies.device import Device
 from gpuwarm.studies.watch import POLL_S, Watch, unwatched_rest
@@ -105,8 +105,8 @@ class Bench:
         self.meta = meta
         write_meta(self.part, meta)
 
-    def begin_sampling(self, period_ms: float | None) -> None:
-        """Start the sampler; the GPU's state at first sight is what rest means from now on.
+    def begin_sampling(self, period_ms: float | None, *, again: bool = False) -> None:
+        """Start the sampler, again if it dies; the GPU's state at first sight is what rest means from now on.
 
         Raises:
             DeviceError: it cannot read the GPU.
@@ -117,9 +117,14 @@ class Bench:
         except DeviceError:
             raise
         except GpuwarmError as error:  # killed from outside: latency alone is still worth having
-            if self._states_suffice:
-                raise
             self.note(f"the GPU's state could not be sampled: {error}")
+            if not again:
+                self.begin_sampling(period_ms, again=True)
+            elif self._states_suffice:
+                raise
+        else:
+            if again:
+                self.note("sampling was begun again")
 
     def end_sampling(self) -> None:
         """End the sampler and keep what it says of itself."""
@@ -131,9 +136,37 @@ class Bench:
         except GpuwarmError as error:
             self.note(f"sampling ended early, so the GPU's state is missing after that: {error}")
 
+    def _keep_sampling(self) -> None:
+        """Sample on where the sampler has died: it may be killed by chance, but not twice.
+
+        Raises:
+            GpuwarmError: it was, in a study: starts with and without a sampler are not alike.
+        """
+        watch = self._watch
+        if watch is None or watch.alive():
+            return
+        self.end_sampling()
+        try:
+            watch.begin_again()
+        except GpuwarmError as error:
+            if self.meta.study is not None:
+                raise
+            self.note(f"sampling could not be begun again: {error}")
+        else:
+            self._watch = watch
+            self.note("sampling was begun again")
+
     def settle(self, timeout_s: float) -> Rest:
-        """Let the GPU rest; without a sampler, for a fixed time."""
-        return self._watch.settle(timeout_s) if self._watch is not None else unwatched_rest()
+        """Let the GPU rest; without a sampler, for a fixed time.
+
+        Raises:
+            GpuwarmError: the sampler has died twice, in a study.
+        """
+        self._keep_sampling()
+        if self._watch is None:
+            return unwatched_rest()
+        rest = self._watch.settle(timeout_s)
+        return rest if self._watch.alive() else self.settle(timeout_s)
 
     def start(
         self,
@@ -149,8 +182,8 @@ class Bench:
         Raises:
             DeviceError, EngineError: the engine cannot run here; another try would end the same.
         """
-        if self._watch is not None and not self._watch.alive():
-            self.end_sampling()
+        ended = self._watch is not None and not self._watch.alive()
+        self._keep_sampling()
         sampled = self._watch is not None
         index = len(self.meta.starts)
         start = Start(
@@ -176,8 +209,10 @@ class Bench:
         except (DeviceError, EngineError) as error:
             self._keep_start(index, replace(start, failure=str(error)))
             raise
-        if sampled:
+        if self._watch is not None:
             start = replace(start, counters_after_us=self.device.counters_us())
+            if ended or not self._watch.alive():
+                start = replace(start, disturbed="the process that samples had ended early")
         self._keep_start(index, start)
         return start
 
@@ -195,13 +230,18 @@ class Bench:
         self.keep(replace(self.meta, versions={**self.meta.versions, **versions}))
         return None
 
+    def count_again(self) -> None:
+        """The study's next start is made in place of a disturbed one."""
+        assert self.meta.study is not None
+        self.keep(replace(self.meta, study=replace(self.meta.study, made_again=self.meta.study.made_again + 1)))
+
     def amend(self, start: Start) -> None:
         """Replace what is known about the newest start."""
         self._keep_start(len(self.meta.starts) - 1, start)
 
     def anything_measured(self) -> bool:
         """Whether any start has given a result, or states are one and were sampled."""
-        if self._states_suffice and last_row(self.part / "samples.rows", SAMPLE_FIELDS) is not None:
+        if self._states_suffice and any(last_row(path, SAMPLE_FIELDS) for path in sample_files(self.part)):
             return True
         return any(
             mark.name == "first_inference"
@@ -218,9 +258,11 @@ class Bench:
         except DeviceError as error:
             self.note(f"the GPU could not be looked at afterwards: {error}")
         self.keep(replace(self.meta, complete=True))
+        whole = self.part / self._output.name  # in the folder, so that a SIGKILL now leaves nothing beside it
         try:
-            Recording.load(self.part).save(self._output)
-        except RecordingError as error:
+            Recording.load(self.part).save(whole)
+            whole.replace(self._output)
+        except (RecordingError, OSError) as error:
             raise RecordingError(
                 f"{error}; what was measured lies in {self.part}, and `gpuwarm analyze {self.part}` reads it"
             ) from error

@@ -4,7 +4,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -139,10 +139,7 @@ class _Experiment:
         if switches.FILE_DROPPED in self._arms:
             self._copy_engine()
         self._plan_starts()
-        self._start(switches.FIRST)
-        failure = self._bench.meta.starts[-1].failure
-        if failure is not None:
-            raise GpuwarmError(failure)
+        self._fill_caches()
         if switches.JIT_CACHE_EMPTY in self._arms:
             self._forbid_jit()
         sampled, unsampled = self._plan_starts()
@@ -150,6 +147,15 @@ class _Experiment:
         if unsampled:
             self._bench.end_sampling()
             self._work_off(unsampled)
+
+    def _fill_caches(self) -> None:
+        """One start to fill them; a worker may be killed by chance, but not twice."""
+        self._start(switches.FIRST)
+        if self._bench.meta.starts[-1].failure is not None:
+            self._start(switches.FIRST, again=True)
+        failure = self._bench.meta.starts[-1].failure
+        if failure is not None:
+            raise GpuwarmError(failure)
 
     # -- what is left to do
 
@@ -168,19 +174,17 @@ class _Experiment:
         """Make the planned starts of these arms, then those again that were disturbed."""
         for extra in range(1 + EXTRA_ROUNDS):
             if extra:
-                self._plan = [*self._disturbed_arms(block), *self._plan]
+                self._plan = [*self._lacking(block), *self._plan]
             while self._is_due(block):
-                self._start(self._plan.pop(0))
+                self._start(self._plan.pop(0), again=extra > 0)
 
     def _is_due(self, block: Sequence[str]) -> bool:
         self._keep_within_budget()
         return bool(self._plan) and self._plan[0] in block
 
-    def _disturbed_arms(self, block: Sequence[str]) -> list[str]:
-        """Those still tested that lack a good start for one that was disturbed."""
-        made = [start.arm for start in self._bench.meta.starts]
-        lacking = [arm for arm in block if made.count(arm) >= self._protocol.repeats > self._good(arm)]
-        return [arm for arm in lacking if self._is_tested(arm)]
+    def _lacking(self, block: Sequence[str]) -> list[str]:
+        """Arms still tested that lack a good start, as one was disturbed."""
+        return [arm for arm in block if self._is_tested(arm) and self._good(arm) < self._protocol.repeats]
 
     def _good(self, arm: str) -> int:
         disturbed = disturbances(self._bench.meta)
@@ -221,14 +225,16 @@ class _Experiment:
 
     # -- one start
 
-    def _start(self, name: str) -> None:
+    def _start(self, name: str, *, again: bool = False) -> None:
         """Make a start of this arm; where this machine cannot, its switch is left out."""
+        if again:
+            self._bench.count_again()
         begun_s = time.monotonic()
         done = len(self._bench.meta.starts)
         self._progress(f"start {done + 1} of {done + 1 + len(self._plan)}: {name}; about {self._left_s():.0f} s left")
         try:
             self._make(name, ARMS[name])
-        except GpuwarmError as error:
+        except (DeviceError, EngineError) as error:
             if name not in self._arms:
                 raise
             self._leave_out(self._arms[name], str(error))
@@ -237,10 +243,12 @@ class _Experiment:
     def _make(self, name: str, arm: Arm) -> None:
         if not arm.rested:
             self._make(switches.PREDECESSOR, ARMS[switches.PREDECESSOR])
+            if self._bench.meta.starts[-1].failure is not None:
+                return  # the GPU is not as warm as this start needs it
         rest = self._bench.settle(self._protocol.settle_timeout_s if arm.rested else 0.0)
         cached_pct = self._arrange_file(dropped=arm.file_dropped)
         number = len(self._bench.meta.starts)
-        with self._cache(empty=arm.cache_empty) as cache, self._beside(arm.beside, number):
+        with self._cache(empty=arm.cache_empty) as cache, self._beside(arm.beside, number) as neighbour:
             start = self._bench.start(
                 replace(self._engine, seed=self._engine.seed + number),
                 (PhaseSpec(Phase("busy"), self._protocol.steady_s),),
@@ -248,25 +256,28 @@ class _Experiment:
                 arm=name,
                 environment={"CUDA_CACHE_PATH": str(cache), **arm.environment},
             )
-        neighbours = self._bench.device.processes() if start.sampled else None
-        self._bench.amend(replace(start, engine_file_cached_pct=cached_pct, neighbours=neighbours))
+            if neighbour is not None and not neighbour.alive():
+                start = replace(start, disturbed="gpuwarm's process beside it had ended early")
+        self._bench.amend(replace(start, engine_file_cached_pct=cached_pct, neighbours=self._bench.device.processes()))
         if arm.file_dropped and cached_pct is not None and cached_pct > FILE_DROPPED_PCT:
             self._leave_out(self._arms[name], f"{cached_pct:.0f} % of the file stayed in memory though dropped")
 
     def _forbid_jit(self) -> None:
         """One start that fails where anything has to be compiled from PTX; our own stamps would, so it has none."""
+        if self._works_without_jit() or self._works_without_jit():  # a worker may be killed by chance, but not twice
+            self._leave_out("ptx-jit", "nothing is compiled here")
+        elif os.environ.get("CUDA_CACHE_DISABLE") == "1":
+            self._leave_out("ptx-jit", "CUDA_CACHE_DISABLE=1 is set: everything is compiled at every start")
+
+    def _works_without_jit(self) -> bool:
         rest = self._bench.settle(0.0)
         engine = replace(self._engine, sm_clock=False)
         environment = {"CUDA_CACHE_PATH": str(self._own_cache), **ARMS[switches.JIT_FORBIDDEN].environment}
         try:
             start = self._bench.start(engine, (), rest=rest, arm=switches.JIT_FORBIDDEN, environment=environment)
-            forbidden = start.failure is not None
         except (DeviceError, EngineError):  # the first start did what this one may not
-            forbidden = True
-        if not forbidden:
-            self._leave_out("ptx-jit", "nothing is compiled here")
-        elif os.environ.get("CUDA_CACHE_DISABLE") == "1":
-            self._leave_out("ptx-jit", "CUDA_CACHE_DISABLE=1 is set: everything is compiled at every start")
+            return False
+        return start.failure is None
 
     # -- what an arm needs around its start
 
@@ -317,27 +328,37 @@ class _Experiment:
         return page_cache.resident_pct(path)
 
     @contextmanager
-    def _beside(self, what: Held | None, number: int) -> Iterator[None]:
+    def _beside(self, what: Held | None, number: int) -> Iterator[child.Child | None]:
         """Have a process of ours hold the driver or a context meanwhile."""
         if what is None:
-            yield
+            yield None
             return
+        try:
+            holder = self._holder(what, number)
+        except DeviceError:
+            raise
+        except GpuwarmError as error:  # it may be killed by chance, but not twice
+            self._bench.note(f"gpuwarm's process beside start {number + 1} was started again: {error}")
+            holder = self._holder(what, number)
+        try:
+            yield holder
+        finally:
+            holder.end()
+
+    def _holder(self, what: Held, number: int) -> child.Child:
+        """A process that has got hold of it."""
         device, ready = self._bench.device, self._bench.part / f"holder-{number}.ready"
         spec = HoldSpec(what, str(ready), gpu=device.gpu, simulate=device.simulate, load_log=device.load_log)
         stem = self._bench.part / f"holder-{number}"
         holder = child.start("gpuwarm.measure.holder:hold", spec, stem=stem, environment=device.environment)
-        try:
-            _wait_until_ready(holder, ready)
-            yield
-        finally:
-            holder.end()
-
-
-def _wait_until_ready(holder: child.Child, ready: Path) -> None:
-    deadline_s = time.monotonic() + HOLDER_READY_S
-    while not ready.exists():
-        if not holder.alive():
-            holder.wait()
-        if time.monotonic() > deadline_s:
-            raise DeviceError(f"another process could not get hold of the GPU within {HOLDER_READY_S:.0f} s")
-        time.sleep(POLL_S)
+        with ExitStack() as undo:
+            undo.callback(holder.end)
+            deadline_s = time.monotonic() + HOLDER_READY_S
+            while not ready.exists():
+                if not holder.alive():
+                    holder.wait()
+                if time.monotonic() > deadline_s:
+                    raise DeviceError(f"another process could not get hold of the GPU within {HOLDER_READY_S:.0f} s")
+                time.sleep(POLL_S)
+            undo.pop_all()
+        return holder

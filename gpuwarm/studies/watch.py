@@ -11,6 +11,7 @@ from gpuwarm.errors import GpuwarmError
 from gpuwarm.measure import child
 from gpuwarm.measure.sampler import SamplerSpec
 from gpuwarm.metadata import Rest, Sampling
+from gpuwarm.recording import sample_files
 from gpuwarm.rows import SAMPLE_FIELDS, last_row
 from gpuwarm.studies.device import Device
 
@@ -61,8 +62,11 @@ class Watch:
 
         Raises:
             DeviceError: the sampler cannot read the GPU.
+            GpuwarmError: it ended at once, and how.
         """
-        spec = SamplerSpec(
+        self._part = part
+        self._died = False
+        self._spec = SamplerSpec(
             folder=str(part),
             gpu=device.gpu,
             simulate=device.simulate,
@@ -70,8 +74,33 @@ class Watch:
             period_ms=period_ms,
         )
         self._rows = part / "samples.rows"
-        self._sampler = child.start("gpuwarm.measure.sampler:run", spec, stem=part / "sampler")
-        self._reference = self._first_sight()
+        self._reference = self._first_sight(self._start())
+
+    def begin_again(self) -> None:
+        """Sample on after the sampler has died; rest means what it did before.
+
+        Raises:
+            DeviceError, GpuwarmError: as when it was begun; or it dies for the second time.
+        """
+        if self._died:
+            raise GpuwarmError("the process that samples has died twice: see the notes for how, and measure again")
+        self._died = True
+        self._start()
+
+    def _start(self) -> _Look:
+        """Start a sampler; what it sees first."""
+        if self._rows.exists():  # of one that died
+            self._rows.rename(self._part / f"samples-{len(sample_files(self._part))}.rows")
+        self._sampler = child.start("gpuwarm.measure.sampler:run", self._spec, stem=self._part / "sampler")
+        deadline = time.monotonic() + SAMPLER_READY_S
+        while (look := self._look()) is None:
+            if not self.alive():
+                self._sampler.wait()
+            if time.monotonic() > deadline:
+                self._sampler.end()
+                raise GpuwarmError(f"the GPU gave no reading within {SAMPLER_READY_S:.0f} s: does nvidia-smi answer?")
+            time.sleep(POLL_S)
+        return look
 
     def alive(self) -> bool:
         """Whether the sampler still samples."""
@@ -122,16 +151,8 @@ class Watch:
             return None
         return _Look(sample["sm_clock_mhz"], sample["pstate"], sample["temperature_c"])
 
-    def _first_sight(self) -> _Look:
+    def _first_sight(self, look: _Look) -> _Look:
         """The state once the clock has stopped moving: opening the driver may itself have raised it."""
-        deadline = time.monotonic() + SAMPLER_READY_S
-        while (look := self._look()) is None:
-            if not self.alive():
-                self._sampler.wait()
-            if time.monotonic() > deadline:
-                self._sampler.end()
-                raise GpuwarmError(f"the GPU gave no reading within {SAMPLER_READY_S:.0f} s: does nvidia-smi answer?")
-            time.sleep(POLL_S)
         begin = since = time.monotonic()
         while time.monotonic() < min(begin + LOOK_LIMIT_S, since + LOOK_S):
             time.sleep(POLL_S)
