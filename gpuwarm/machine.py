@@ -27,7 +27,7 @@ def event_reason_names(bits: int) -> tuple[str, ...]:
     return (*known, f"0x{rest:x}") if rest else known
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class GpuProcess:
     """A process that holds the GPU."""
 
@@ -37,7 +37,7 @@ class GpuProcess:
     memory_mib: float | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class GpuState:
     """One GPU at one moment. The fields are those of `gpuwarm check --json`, in its units."""
 
@@ -80,7 +80,7 @@ class GpuState:
     trouble: str | None = None  # what is said in place of its readings: "GPU is lost", ...; None: it answers
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class PersistenceDaemon:
     """nvidia-persistenced as the system has it: its process, its socket, its systemd unit."""
 
@@ -93,7 +93,7 @@ class PersistenceDaemon:
     masked: bool = False  # systemctl mask
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class DeviceHolder:
     """A process with open handles on GPU device files; while it runs, their driver state stays loaded."""
 
@@ -102,7 +102,7 @@ class DeviceHolder:
     devices: tuple[str, ...] = ()  # names in /dev: nvidia0, ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class GpuNode:
     """What the kernel driver says about one GPU in /proc and /sys."""
 
@@ -112,7 +112,7 @@ class GpuNode:
     power_control: str | None = None  # "auto": the kernel may power it down; "on": it stays
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class CudaCache:
     """Where CUDA keeps what it compiled from PTX."""
 
@@ -124,7 +124,7 @@ class CudaCache:
     free_mib: float | None = None  # on its file system
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class DriverLoad:
     """How long opening the GPU's device file took in fresh processes: until the driver is ready."""
 
@@ -133,7 +133,7 @@ class DriverLoad:
     held_ms: tuple[float, ...]  # while a process of ours held it
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class HostState:
     """The operating system's side of a machine, read live."""
 
@@ -158,7 +158,7 @@ class HostState:
     driver_load: DriverLoad | None = None  # None: not measured
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class MachineState:
     """A machine, and where the reading comes from."""
 

@@ -6,7 +6,7 @@ from typing import Literal
 from gpuwarm.machine import GpuProcess, MachineState
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Mark:
     """A step of a cold start and the moment it was done. The first, `process_start`, is stamped by the parent."""
 
@@ -14,7 +14,7 @@ class Mark:
     t_ns: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Phase:
     """A stretch of iterations under one regime; ITERATION.phase indexes a start's phases."""
 
@@ -24,7 +24,7 @@ class Phase:
     keep_alive_ms: float | None = None  # between the small kernels that run during that pause; None: none do
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Rest:
     """Whether the GPU was back at rest before a start."""
 
@@ -37,7 +37,7 @@ class Rest:
     reference_temperature_c: float | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Start:
     """One process from its birth to its last iteration."""
 
@@ -55,7 +55,7 @@ class Start:
     engine_file_cached_pct: float | None = None  # of its pages in memory just before; None: not looked
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Study:
     """A set of controlled starts, each of one arm."""
 
@@ -67,7 +67,7 @@ class Study:
     made_again: int = 0  # starts in place of disturbed ones
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Tensor:
     """An input or output of the engine."""
 
@@ -76,7 +76,7 @@ class Tensor:
     dtype: str  # numpy's name
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Workload:
     """What was inferred."""
 
@@ -91,7 +91,7 @@ class Workload:
     options: dict[str, str] = field(default_factory=dict)  # sync, copies, precision, ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Sampling:
     """What sampling was like and what it cost."""
 
@@ -104,7 +104,7 @@ class Sampling:
     clock_uncertainty_ms: float | None = None  # where two clocks stamped samples and iterations
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Metadata:
     """Everything about a recording that is not a row."""
 

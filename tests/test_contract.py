@@ -69,6 +69,13 @@ def test_check_prints_every_key_of_its_schema(machine: MachineState):
     assert all(finding.keys() == FINDING for finding in content["findings"])
 
 
+def test_what_a_report_read_again_lacks_is_null():
+    few = b'{"schema":"gpuwarm.check/1","source":"x","platform":"linux","driver_version":null,"cuda_version":null,'
+    few += b'"nvidia_smi_version":null,"host":{},"verdict":"ok","gpus":[{}],"findings":[]}'
+    again = printed(report.machine(report.decode(few, "x"), "x"))
+    assert (again["gpus"][0]["power_w"], again["host"]["kernel"]) == (None, None)
+
+
 def test_what_is_unknown_is_null_and_never_zero():
     (gpu,) = printed(MACHINES[0])["gpus"]
     known = {"index": 0, "persistence_mode": "unknown", "event_reason_counters_us": {}}

@@ -10,7 +10,7 @@ Verdict = Literal["ok", "findings", "unknown"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "unknown", "info", "not_applicable", "ok")  # worst first
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Finding:
     """Something worth saying about a machine, with what it rests on and what to do."""
 

@@ -23,7 +23,7 @@ _READINGS = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Report:
     """One machine with its findings."""
 
