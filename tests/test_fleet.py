@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
@@ -95,6 +96,12 @@ def test_a_machine_whose_check_printed_nothing_is_one_of_which_nothing_is_known(
     done = here("fleet", "merge", "--json", tmp_path)
     assert (done.exit_code, json.loads(done.stdout)["verdict"]) == (EXIT_UNREADABLE, "unknown")
     assert "a.json is empty" in done.stderr
+
+
+@pytest.mark.parametrize("text", [b'{"x":' + b"[" * 5000, b'{"schema": "\xff"}', b"[]", b"nan"])
+def test_what_is_no_report_is_a_sentence(text: bytes):
+    with pytest.raises(InputError, match="x is not a check report"):
+        report.decode(text, "x")
 
 
 def test_the_latest_report_of_a_machine_counts(tmp_path: Path):

@@ -1,5 +1,6 @@
 """The bytes of an engine's inputs: the user's own, or seeded random ones of the right type."""
 
+import tokenize
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,8 @@ def load(name: str, path: Path) -> NDArray[Any]:
         raise InputError(
             f"--input {name}={path} cannot be read ({error.strerror}): look at its path and permissions"
         ) from error
-    except (ValueError, EOFError, zipfile.BadZipFile):  # with advice of NumPy's that does not help here
+    except (ValueError, EOFError, SyntaxError, tokenize.TokenError, MemoryError, zipfile.BadZipFile):
+        # With advice of NumPy's that does not help here; it takes the head of an array for Python.
         found = None
     if not isinstance(found, np.ndarray):  # also where it is an archive, .npz
         raise InputError(f"--input {name}={path} does not hold one array of numbers: write it with numpy.save")

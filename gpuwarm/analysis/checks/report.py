@@ -88,7 +88,7 @@ def decode(data: bytes, source: str) -> Report:
         raise InputError(f"{source} is empty: see why `gpuwarm check --json` printed nothing there")
     try:
         checked = msgspec.json.decode(data, type=Report)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"{source} is not a check report ({error}): {remedy}") from error
     if checked.schema != SCHEMA:
         raise InputError(f"{source} has schema {checked.schema}, not {SCHEMA}: {remedy} of this version of gpuwarm")
