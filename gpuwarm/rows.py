@@ -120,10 +120,10 @@ def whole_rows(path: PathLike, fields: dict[str, str]) -> bytes:
         if len(header) < HEADER.size or header[:8] == bytes(8):
             return b""  # killed between creating the file and its first row
         magic, row_bytes, count = HEADER.unpack_from(header)
-        if magic != MAGIC or row_bytes != size:
+        if magic != MAGIC or row_bytes != size or count < 0:
             raise RecordingError(f"{path} does not hold rows of this version of gpuwarm: measure again")
         file.seek(HEADER_BYTES)
-        rows = file.read(count * size)
+        rows = file.read(min(count * size, os.fstat(file.fileno()).st_size))
     return rows[: len(rows) // size * size]
 
 
