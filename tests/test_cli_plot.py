@@ -1,6 +1,9 @@
 """`gpuwarm plot` as its user sees it."""
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -106,3 +109,17 @@ def test_two_recordings_are_one_too_many(recording: Path, tmp_path: Path):
     result = gpuwarm("plot", recording, tmp_path / "b.npz")
     assert isinstance(result.exception, InputError)
     assert "2 runs, and one is shown at a time" in str(result.exception)
+
+
+def test_a_home_that_cannot_be_written_is_no_matter(recording: Path, tmp_path: Path):
+    """Matplotlib keeps caches there, and says so at length where it cannot."""
+    caches = {"HOME": "/proc/none", "MPLCONFIGDIR": "", "XDG_CACHE_HOME": "", "XDG_CONFIG_HOME": ""}
+    told = subprocess.run(
+        [sys.executable, "-m", "gpuwarm", "plot", str(recording), "-o", str(tmp_path), "--figure", "cold_start"],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent), **caches},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert told.stderr == ""
+    assert told.stdout.endswith("-cold_start.png\n")

@@ -141,7 +141,7 @@ def test_a_name_without_npz_gets_it_and_keeps_its_own_dots(tmp_path: Path):
 
 
 def test_a_measurement_that_goes_on_is_not_called_cut_short(tmp_path: Path):
-    command = [sys.executable, "-m", "gpuwarm", *SIMULATED, "-o", "a.npz"]
+    command = [sys.executable, "-m", "gpuwarm", *SIMULATED, "--duration", "60", "-o", "a.npz"]
     first = subprocess.Popen(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": ROOT}, stdout=subprocess.DEVNULL)
     assert wait_until(lambda: (tmp_path / "a.part" / "samples.rows").exists())
     assert "another gpuwarm is measuring into a.part" in gpuwarm(tmp_path, *SIMULATED, "-o", "a.npz").stderr

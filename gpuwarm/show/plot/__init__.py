@@ -1,8 +1,14 @@
 """Draw a recording and its advice: the only folder that knows matplotlib."""
 
+# ruff: noqa: E402 -- matplotlib speaks while it is imported
+
 import io
+import logging
 from collections.abc import Callable
 from typing import Literal
+
+# What it says of its own caches, where HOME cannot be written, answers nothing that was asked.
+logging.getLogger("matplotlib").setLevel(logging.ERROR)
 
 from matplotlib.figure import Figure
 
