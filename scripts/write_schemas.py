@@ -8,6 +8,7 @@ import gpuwarm
 from gpuwarm.analysis import advice, compare, explained, fleet, idled
 from gpuwarm.analysis.checks import report
 from gpuwarm.analysis.contract import json_schema
+from gpuwarm.show import live
 
 
 def schemas() -> dict[str, dict[str, Any]]:
@@ -19,6 +20,7 @@ def schemas() -> dict[str, dict[str, Any]]:
         "explain-1.schema.json": json_schema(explained.Explanation, explained.SCHEMA),
         "fleet-1.schema.json": json_schema(fleet.Fleet, fleet.SCHEMA),
         "idle-1.schema.json": json_schema(idled.Idleness, idled.SCHEMA),
+        "watch-1.schema.json": json_schema(live.Reading, live.SCHEMA),
     }
 
 

@@ -16,6 +16,7 @@ COMMANDS: tuple[str, ...] = (
     "explain",
     "idle",
     "record",
+    "watch",
     "analyze",
     "check",
     "plot",

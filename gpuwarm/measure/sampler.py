@@ -127,22 +127,27 @@ def run(spec_json: bytes) -> Sampling:
         DeviceError: no such GPU, or it was lost; what was sampled until then is in the file.
     """
     spec = msgspec.json.decode(spec_json, type=SamplerSpec)
-    with _reader(spec) as read:
+    with reader(spec.gpu, spec.simulate, spec.load_log) as read:
         read()  # the first finds out what this GPU can be asked, which takes milliseconds
         return _sample(read, spec)
 
 
 @contextmanager
-def _reader(spec: SamplerSpec) -> Iterator[Callable[[], SampleRow]]:
-    if spec.simulate is not None and spec.load_log is not None:
+def reader(gpu: str | None, simulate: str | None, load_log: str | None) -> Iterator[Callable[[], SampleRow]]:
+    """What reads the GPU's state now; while it lasts, this process is a client of the driver.
+
+    Raises:
+        DeviceError: no driver, no such GPU.
+    """
+    if simulate is not None and load_log is not None:
         from gpuwarm.measure.simulated import open_reader
 
-        yield open_reader(spec.simulate, spec.load_log)
+        yield open_reader(simulate, load_log)
     else:
         from gpuwarm.measure import nvml
 
         with nvml.session():
-            yield nvml.choose(spec.gpu, os.environ).read
+            yield nvml.choose(gpu, os.environ).read
 
 
 def _sample(read: Callable[[], SampleRow], spec: SamplerSpec) -> Sampling:

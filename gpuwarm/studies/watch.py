@@ -2,17 +2,19 @@
 
 import math
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 import msgspec
 
 from gpuwarm.errors import GpuwarmError
 from gpuwarm.measure import child
-from gpuwarm.measure.sampler import SamplerSpec
+from gpuwarm.measure.sampler import SamplerSpec, reader
 from gpuwarm.metadata import Rest, Sampling
 from gpuwarm.recording import sample_files
-from gpuwarm.rows import SAMPLE_FIELDS, last_row
+from gpuwarm.rows import SAMPLE_FIELDS, SampleRow, last_row
 from gpuwarm.studies.device import Device
 
 POLL_S = 0.05
@@ -160,6 +162,28 @@ class Watch:
             if now is not None and now.moved_from(look):
                 look, since = now, time.monotonic()
         return look
+
+
+def readings(
+    device: Device,
+    period_s: float,
+    duration_s: float | None,
+    *,
+    clock: Callable[[], float],
+    sleep: Callable[[float], None],
+) -> Iterator[SampleRow]:
+    """The GPU's state each so often, from now on; for ever where `duration_s` is None.
+
+    Raises:
+        DeviceError: it cannot be read, or is lost.
+    """
+    with reader(device.gpu, device.simulate, device.load_log) as read:
+        began = clock()
+        for number in count():
+            if duration_s is not None and number * period_s > duration_s:
+                return
+            sleep(max(0.0, began + number * period_s - clock()))
+            yield read()
 
 
 def unwatched_rest() -> Rest:
