@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +11,8 @@ from gpuwarm.cli.parse import DAY_S, within
 
 if TYPE_CHECKING:
     from gpuwarm.analysis.advice import Advice
+    from gpuwarm.analysis.explained import Explanation
+    from gpuwarm.analysis.idled import Idleness
 
 EXIT_NOT_ACCEPTED = 4  # no steady state, or a verdict below --require
 
@@ -24,14 +26,13 @@ class Require(str, Enum):
 
 WarmupMs = Annotated[
     list[float] | None,
-    within(0, 1e3 * DAY_S, metavar="MS", help="Another warm-up length to judge; may be repeated."),
+    within(0, 1e3 * DAY_S, unit="MS", help="Another warm-up length to judge; may be repeated."),
 ]
-Tolerance = Annotated[
-    float, within(0.05, 50, metavar="PERCENT", help="Steady is what stays this near to its own level.")
-]
+Tolerance = Annotated[float, within(0.05, 50, unit="PERCENT", help="Steady is what stays this near to its own level.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
 Required = Annotated[
-    Require | None, typer.Option("--require", help="Exit with 4 where the verdict is worse; trusted or degraded.")
+    Require | None,
+    typer.Option("--require", metavar="VERDICT", help="Exit with 4 where it is worse than this: trusted or degraded."),
 ]
 
 
@@ -63,3 +64,13 @@ def show(answers: Sequence["Advice"], *, as_json: bool, err: bool = False) -> No
         if len(answers) > 1:
             typer.echo(f"{answer.source}:", err=err)
         terminal.say(text.answer(answer), err=err)
+
+
+def show_study(found: "Explanation | Idleness", content: dict[str, Any], *, as_json: bool) -> None:
+    """Print what a study found, or its content under the names of its contract."""
+    from gpuwarm.show import terminal, text
+
+    if as_json:
+        typer.echo(json.dumps(content, indent=2))
+    else:
+        terminal.say(text.answer(found))

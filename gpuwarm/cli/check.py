@@ -56,7 +56,9 @@ def check(
         typer.Argument(metavar="FILE|-", help="What nvidia-smi or check --json printed; left out: this machine."),
     ] = None,
     *,
-    gpu: Annotated[str | None, typer.Option(help="Index, UUID or PCI bus id, as nvidia-smi prints them.")] = None,
+    gpu: Annotated[
+        str | None, typer.Option(metavar="GPU", help="Index, UUID or PCI bus id, as nvidia-smi prints them.")
+    ] = None,
     columns: Annotated[
         str | None, typer.Option(metavar="FIELD,...", help="Of a log without header: what --query-gpu asked for.")
     ] = None,

@@ -1,15 +1,24 @@
 """Options that say which engine to measure, on which GPU; the commands that measure share them."""
 
+import inspect
+import shlex
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
 from enum import Enum
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from gpuwarm.cli.parse import DAY_S, default_output, named_files, named_shapes, within
+from gpuwarm.cli.files import report_at, write_report
+from gpuwarm.cli.parse import DAY_S, default_output, named_files, named_shapes, progress, within
 from gpuwarm.errors import InputError
 
 if TYPE_CHECKING:
+    from gpuwarm.analysis.answers import Answer
+    from gpuwarm.recording import Recording
     from gpuwarm.studies.device import Device
     from gpuwarm.studies.prepare import Model
 
@@ -21,28 +30,129 @@ class Sync(str, Enum):
     spin = "spin"
 
 
-ModelPath = Annotated[str | None, typer.Argument(help=".plan, .engine or .onnx; left out: a tiny bundled model.")]
-Output = Annotated[Path | None, typer.Option("--output", "-o", help="Recording to write (.npz).")]
-Simulate = Annotated[str | None, typer.Option(help="Use a simulated GPU: geforce, h200, laptop or cold-driver.")]
-SyncHow = Annotated[Sync, typer.Option("--sync", help="How the host waits for the GPU.")]
-GpuName = Annotated[str | None, typer.Option("--gpu", help="Index, UUID or PCI bus id, as nvidia-smi prints them.")]
-Shapes = Annotated[
-    list[str] | None, typer.Option("--shape", help="NAME:1x3x224x224, for a dynamic input; may be repeated.")
+Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Recording to write (.npz).")]
+Simulate = Annotated[
+    str | None, typer.Option(metavar="PROFILE", help="Use a simulated GPU: geforce, h200, laptop or cold-driver.")
 ]
-InputFiles = Annotated[
-    list[str] | None, typer.Option("--input", help="NAME=FILE.npy instead of random data; may be repeated.")
+GpuName = Annotated[
+    str | None, typer.Option("--gpu", metavar="GPU", help="Index, UUID or PCI bus id, as nvidia-smi prints them.")
 ]
-EngineProfile = Annotated[int, typer.Option("--profile", min=0, help="Optimisation profile of the engine.")]
-Plugins = Annotated[list[Path] | None, typer.Option("--plugin", help="Library with TensorRT plugins; may be repeated.")]
-AllowHostCode = Annotated[bool, typer.Option("--allow-host-code", help="Load an engine that embeds code for the host.")]
-Fp16 = Annotated[bool, typer.Option("--fp16", help="Build from ONNX with FP16 kernels allowed.")]
-SettleTimeout = Annotated[float, within(0, DAY_S, help="Seconds to wait for the GPU to come to rest before a start.")]
 PeriodMs = Annotated[
     float | None,
-    within(0.5, 1000, help="Sampling period; left out: half of the sensors' refresh period."),
+    within(0.5, 1000, unit="MS", help="Sampling period; left out: half of the sensors' refresh period."),
 ]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of random inputs, of simulated noise and of a random order.")]
-Verbose = Annotated[bool, typer.Option("--verbose", help="Show TensorRT's own messages.")]
+
+
+@dataclass(frozen=True)
+class Engine:
+    """What to measure, on what and into what: options of each command that `takes_engine`."""
+
+    model: Annotated[str | None, typer.Argument(help=".plan, .engine or .onnx; left out: a tiny bundled model.")] = None
+    output: Output = None
+    simulate: Simulate = None
+    gpu: GpuName = None
+    sync: Annotated[
+        Sync, typer.Option("--sync", metavar="HOW", help="How the host waits for the GPU: block or spin.")
+    ] = Sync.block
+    shape: Annotated[
+        list[str] | None,
+        typer.Option("--shape", metavar="SHAPE", help="NAME:1x3x224x224, of a dynamic input; may be repeated."),
+    ] = None
+    input_file: Annotated[
+        list[str] | None,
+        typer.Option("--input", metavar="INPUT", help="NAME=FILE.npy instead of random data; may be repeated."),
+    ] = None
+    profile: Annotated[
+        int, typer.Option("--profile", min=0, metavar="N", help="Optimisation profile of the engine.")
+    ] = 0
+    plugin: Annotated[
+        list[Path] | None,
+        typer.Option("--plugin", metavar="FILE", help="Library with TensorRT plugins; may be repeated."),
+    ] = None
+    allow_host_code: Annotated[
+        bool, typer.Option("--allow-host-code", help="Load an engine that embeds code for the host.")
+    ] = False
+    fp16: Annotated[bool, typer.Option("--fp16", help="Build from ONNX with FP16 kernels allowed.")] = False
+    settle_timeout: Annotated[
+        float, within(0, DAY_S, unit="SECONDS", help="Wait so long for the GPU to come to rest before a start.")
+    ] = 30.0
+    period_ms: PeriodMs = None
+    seed: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Seed of random inputs, of simulated noise and of a random order.")
+    ] = 0
+    no_report: Annotated[bool, typer.Option("--no-report", help="Write no HTML report beside the recording.")] = False
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show TensorRT's own messages.")] = False
+
+    def as_model(self) -> "Model":
+        """What the user asks for.
+
+        Raises:
+            InputError: a shape or an input is not of the form it should have.
+        """
+        from gpuwarm.studies.prepare import Model
+
+        return Model(
+            path=self.model,
+            shapes=named_shapes(self.shape or []),
+            inputs=named_files(self.input_file or []),
+            profile=self.profile,
+            plugins=tuple(self.plugin or ()),
+            fp16=self.fp16,
+            allow_host_code=self.allow_host_code,
+            seed=self.seed,
+            sync=self.sync.value,
+            verbose=self.verbose,
+        )
+
+
+def takes_engine(command: Callable[..., None]) -> Callable[..., None]:
+    """A command with the fields of Engine as options where it has its parameter `engine`."""
+    hints = get_type_hints(Engine, include_extras=True)
+    shared = [
+        inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=hints[each.name])
+        for each in fields(Engine)
+    ]
+    own = inspect.signature(command).parameters.values()
+    expanded = [option for each in own for option in (shared if each.name == "engine" else [each])]
+
+    @wraps(command)
+    def with_engine(**given: Any) -> None:
+        engine = Engine(**{each.name: given.pop(each.name) for each in shared})
+        command(engine=engine, **given)
+
+    with_engine.__signature__ = inspect.Signature(expanded)  # type: ignore[attr-defined]
+    return with_engine
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was measured, and where it went."""
+
+    recording: "Recording"
+    place: Path
+    page: Path | None  # where its report goes
+
+    def report(self, answer: "Answer") -> None:
+        """Write the report, where one is wanted."""
+        if self.page is not None:
+            write_report(self.page, self.recording, answer)
+            progress(f"report:    {self.page}")
+
+
+def measure(engine: Engine, study: Callable[..., "Recording"], protocol: object, **also: Any) -> Measured:
+    """Carry out a study of an engine; `also` are fields of the model that only one command has options for.
+
+    Raises:
+        GpuwarmError: with the sentence to show.
+    """
+    place = recording_at(engine.output, engine.model, engine.simulate)
+    page = report_at(place, wanted=not engine.no_report)
+    device = device_for(engine.gpu, engine.simulate, place)
+    model = replace(engine.as_model(), **also)
+    command = shlex.join(["gpuwarm", *sys.argv[1:]])
+    recording = study(device, model, protocol, output=place, command=command, progress=progress)
+    progress(f"recording: {place}")
+    return Measured(recording, place, page)
 
 
 def recording_at(output: Path | None, model: str | None, simulate: str | None) -> Path:
@@ -56,40 +166,6 @@ def recording_at(output: Path | None, model: str | None, simulate: str | None) -
     if not output.name or output.is_dir():
         raise InputError(f"--output {output} is a folder: name a file in it, as in --output {output / 'run.npz'}")
     return output if output.suffix == ".npz" else output.with_name(f"{output.name}.npz")
-
-
-def model_of(
-    path: str | None,
-    *,
-    shape: list[str] | None,
-    input_file: list[str] | None,
-    profile: int,
-    plugin: list[Path] | None,
-    fp16: bool,
-    allow_host_code: bool,
-    seed: int,
-    sync: Sync,
-    verbose: bool,
-) -> "Model":
-    """What the user asks for.
-
-    Raises:
-        InputError: a shape or an input is not of the form it should have.
-    """
-    from gpuwarm.studies.prepare import Model
-
-    return Model(
-        path=path,
-        shapes=named_shapes(shape or []),
-        inputs=named_files(input_file or []),
-        profile=profile,
-        plugins=tuple(plugin or ()),
-        fp16=fp16,
-        allow_host_code=allow_host_code,
-        seed=seed,
-        sync=sync.value,
-        verbose=verbose,
-    )
 
 
 def device_for(gpu: str | None, simulate: str | None, place: Path) -> "Device":

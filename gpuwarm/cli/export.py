@@ -27,11 +27,14 @@ def export(
         Format,
         typer.Option(
             "--format",
+            metavar="FORMAT",
             help="csv: inferences with the GPU's state; json: the whole recording; perfetto: a trace for "
             "ui.perfetto.dev; openmetrics: the answer as metrics.",
         ),
     ],
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="File; left out: standard output.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Left out: standard output.")
+    ] = None,
     tolerance: Tolerance = 1.0,
     smi: Smi = None,
     offset_ms: OffsetMs = None,

@@ -24,17 +24,19 @@ Files = Annotated[
 LONGEST_LOG_MS = 1e12  # thirty years; also keeps "inf" out
 
 # How trtexec's files are joined with an nvidia-smi log.
-Smi = Annotated[Path | None, typer.Option(help="An nvidia-smi log written while trtexec ran, to join.")]
+Smi = Annotated[Path | None, typer.Option(metavar="FILE", help="An nvidia-smi log written while trtexec ran, to join.")]
 OffsetMs = Annotated[
     float | None,
     within(
         -LONGEST_LOG_MS,
         LONGEST_LOG_MS,
-        metavar="MS",
+        unit="MS",
         help="When inference began, after the first row of that log.",
     ),
 ]
-LogGpu = Annotated[str | None, typer.Option("--gpu", help="Of an nvidia-smi log: which GPU, by index, bus id or UUID.")]
+LogGpu = Annotated[
+    str | None, typer.Option("--gpu", metavar="GPU", help="Of an nvidia-smi log: which GPU, by index, bus id or UUID.")
+]
 LogColumns = Annotated[
     str | None,
     typer.Option("--columns", metavar="FIELDS", help="Of an nvidia-smi log without header: its --query-gpu."),
@@ -62,9 +64,6 @@ def only_recording(
         names = ", ".join(str(path) for path in files)
         raise InputError(f"{names}: {len(found)} runs, and one is shown at a time: name the files of one")
     return found[0]
-
-
-WithReport = Annotated[bool, typer.Option("--report/--no-report", help="Write the HTML report beside the recording.")]
 
 
 def report_at(place: Path, *, wanted: bool) -> Path | None:

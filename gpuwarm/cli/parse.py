@@ -1,6 +1,5 @@
 """What commands share in reading their arguments and in talking while they work."""
 
-import math
 import sys
 from collections.abc import Sequence
 from datetime import datetime, timezone
@@ -14,16 +13,16 @@ from gpuwarm.errors import InputError
 DAY_S = 86_400.0  # no measurement is longer; also keeps "inf" out
 
 
-def within(least: float, most: float, **option: Any) -> Any:
-    """A typer option that takes a number within bounds; typer itself, up to 0.28, lets nan pass."""
-    return typer.Option(min=least, max=most, callback=_no_nan, **option)
+def within(least: float, most: float, *, unit: str, help: str) -> Any:  # noqa: A002 -- typer's name for it
+    """A typer option that takes a number within bounds, which its help leaves out; typer itself lets nan pass."""
 
+    def checked(value: float | list[float] | None) -> float | list[float] | None:
+        values = value if isinstance(value, list) else [] if value is None else [value]
+        if not all(least <= each <= most for each in values):
+            raise typer.BadParameter(f"a number from {least:g} to {most:g} is needed")
+        return value
 
-def _no_nan(value: float | list[float] | None) -> float | list[float] | None:
-    values = value if isinstance(value, list) else [] if value is None else [value]
-    if any(map(math.isnan, values)):
-        raise typer.BadParameter("nan is not a number")
-    return value
+    return typer.Option(metavar=unit, help=help, callback=checked)
 
 
 def named_shapes(arguments: Sequence[str]) -> dict[str, tuple[int, ...]]:

@@ -32,13 +32,15 @@ class Name(str, Enum):
 @app.command()
 def plot(
     files: Files,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder for the figures.")] = Path(),
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder for the figures.")] = Path(),
     kind: Annotated[Kind, typer.Option("--format", help="Picture format.")] = Kind.png,
     figure: Annotated[
-        list[Name] | None, typer.Option(help="Only this figure; may be repeated. Left out: all there is data for.")
+        list[Name] | None,
+        typer.Option(metavar="FIGURE", help=f"Only this; may be repeated: {', '.join(each.value for each in Name)}."),
     ] = None,
     start: Annotated[
-        int | None, typer.Option(min=1, help="Start shown by the timeline; left out: the longest to warm up.")
+        int | None,
+        typer.Option(min=1, metavar="N", help="Start shown by the timeline; left out: the longest to warm up."),
     ] = None,
     tolerance: Tolerance = 1.0,
     smi: Smi = None,

@@ -36,7 +36,7 @@ def record(
     ] = None,
     output: Output = None,
     duration: Annotated[
-        float | None, within(0.001, DAY_S, metavar="SECONDS", help="Without a command: how long to watch.")
+        float | None, within(0.001, DAY_S, unit="SECONDS", help="Without a command: how long to watch.")
     ] = None,
     adapt: Adapt = None,
     simulate: Simulate = None,

@@ -13,7 +13,9 @@ from gpuwarm.cli.files import Files, LogColumns, LogGpu, OffsetMs, Smi, only_rec
 @app.command()
 def report(
     files: Files,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file.")] = Path("report.html"),
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The HTML file.")] = Path(
+        "report.html"
+    ),
     tolerance: Tolerance = 1.0,
     smi: Smi = None,
     offset_ms: OffsetMs = None,

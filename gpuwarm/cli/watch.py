@@ -19,9 +19,9 @@ from gpuwarm.cli.parse import DAY_S, within
 @app.command()
 def watch(
     duration: Annotated[
-        float | None, within(0, DAY_S, metavar="SECONDS", help="How long; left out: until Ctrl-C.")
+        float | None, within(0, DAY_S, unit="SECONDS", help="How long; left out: until Ctrl-C.")
     ] = None,
-    period_ms: Annotated[float, within(20, 1e3 * DAY_S, metavar="MS", help="Between two readings.")] = 500.0,
+    period_ms: Annotated[float, within(20, 1e3 * DAY_S, unit="MS", help="Between two readings.")] = 500.0,
     gpu: GpuName = None,
     simulate: Simulate = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object a reading, each on a line.")] = False,

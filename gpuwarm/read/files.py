@@ -76,7 +76,7 @@ def content(path: Path) -> bytes:
     try:
         return sys.stdin.buffer.read() if path == STANDARD_INPUT else path.read_bytes()
     except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from error
+        raise InputError(f"cannot read {path}: {error.strerror}; look at its path and permissions") from error
 
 
 def _samples(path: Path, data: bytes, gpu: str | None, columns: str | None) -> Samples:
