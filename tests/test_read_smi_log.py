@@ -51,6 +51,9 @@ def test_a_log_tells_time_state_and_the_gpu():
 VARIANTS = {
     "without units": lambda text: re.sub(r" (?:MHz|W|%)(?=,|\n)", "", text),
     "with Windows line ends": lambda text: text.replace("\n", "\r\n"),
+    "saved as a data frame": lambda text: "".join(
+        f"{'' if number == 0 else number - 1},{line}\n" for number, line in enumerate(text.strip().split("\n"))
+    ),
     "header before every row": lambda text: text.replace("\n2025", f"\n{HEADER}\n2025").replace(f"{HEADER}\n", "", 1),
     "between semicolons, with decimal commas": lambda text: (
         text.replace(",", ";")
@@ -152,13 +155,18 @@ def test_a_last_row_that_is_cut_is_left_out():
     for cut in (1, 2, 3, 20, 50):
         recording = read(log(HEADER, *ROWS)[: -1 - cut])
         assert recording.samples["sm_clock_mhz"].tolist() == [210, 2040]
-        assert "1 rows are cut or damaged and left out, the first in line 4" in said(recording)
+        assert "1 of its rows cut or damaged, the first in line 4" in said(recording)
+
+
+def test_times_that_a_spreadsheet_changed_are_named():
+    with pytest.raises(InputError, match=r'times that cannot be read, such as "11:12.2"; nvidia-smi writes them as'):
+        read(log(HEADER, *(re.sub(r"^\S+ \d+:(\d+:\d+\.\d)\d*", r"\1", row) for row in ROWS)))
 
 
 def test_damaged_rows_are_counted_and_left_out():
     recording = read(log(HEADER, ROWS[0], "Terminated", "2025/03/04 10:99, 0, NVID", *ROWS[1:]))
     assert recording.samples["sm_clock_mhz"].tolist() == [210, 2040, 1995]
-    assert "2 rows are cut or damaged and left out, the first in line 3" in said(recording)
+    assert "2 of its rows cut or damaged, the first in line 3" in said(recording)
 
 
 def test_missing_values_are_missing_in_every_spelling():
@@ -282,6 +290,11 @@ def test_dmon_is_read_by_its_header():
     assert samples["gpu_util_pct"].tolist() == [100, 99]
     assert np.isnan(samples["memory_temperature_c"]).all()
     assert np.isnan(read(DMON.encode(), gpu="0").samples["gpu_util_pct"][1])
+
+
+def test_dmon_with_commas_is_read_as_well():
+    commas = re.sub(r"(?m)(?<=\S) +(?=\S)", ", ", DMON)
+    assert read(commas.encode(), gpu="1").samples["sm_clock_mhz"].tolist() == [2040, 1995]
 
 
 def test_pmon_is_no_log_of_states():

@@ -85,13 +85,23 @@ def test_what_cpp_prints_for_no_number_is_a_missing_time():
     )
     (trace,) = read(text)
     assert np.isnan(trace.recording.iterations["gpu_ns"]).tolist() == [True, True, False, False]
-    assert "2 rows have no compute time" in said(trace)
+    assert "2 of its 4 rows have no compute time" in said(trace)
+
+
+def test_a_time_that_is_none_is_missing():
+    (trace,) = read(dumped([row(0.5, 2.0), row(2.5, -0.5), row(4.5, 0.0), row(6.5, 2.0)]))
+    assert np.isnan(trace.recording.iterations["gpu_ns"]).tolist() == [False, True, True, False]
+
+
+def test_rows_without_brackets_are_whole():
+    (trace,) = read("\n".join(json.dumps(each) for each in rows(4)) + "\n")
+    assert said(trace) == ""
 
 
 def test_rows_that_are_none_are_counted():
     (trace,) = read(dumped(rows(4)).replace('"computeMs": 2.0', '"computeMs": "fast"', 1))
     assert trace.recording.iterations.size == 3
-    assert "1 rows could not be read" in said(trace)
+    assert "1 of its rows could not be read" in said(trace)
 
 
 def test_several_streams_are_told_by_their_overlap():
@@ -107,7 +117,10 @@ def test_a_late_first_row_means_that_the_warmup_was_left_out():
 
 
 def test_six_digits_are_said_where_they_matter():
-    assert "six digits" in said(read(dumped(rows(10, step_ms=2000.0)))[0])
+    (long,) = read(dumped(rows(10, step_ms=2000.0)))
+    assert "six digits, in steps of 0.1 ms at the end" in said(long)
+    # A difference of times so coarse would be a time to enqueue that is none.
+    assert np.isnan(long.recording.iterations["enqueue_ns"]).tolist() == [False] * 5 + [True] * 5
 
 
 def test_alike_arrays_are_starts_of_one_recording_and_others_are_not():
@@ -240,8 +253,64 @@ def test_a_failed_run_says_what_failed():
 
 
 def test_a_log_without_averages_says_what_to_give():
-    with pytest.raises(InputError, match="no line `Average on N runs`"):
+    with pytest.raises(InputError, match="of a trtexec that was not to infer; time its engine with `trtexec"):
         read("&&&& RUNNING TensorRT.trtexec [TensorRT v8601] # trtexec --skipInference")
+    with pytest.raises(InputError, match="no line `Average on N runs` of trtexec, so it"):
+        read("&&&& RUNNING TensorRT.trtexec [TensorRT v8601] # trtexec --loadEngine=x")
+    with pytest.raises(InputError, match=r"only a summary \(GPU compute time min 1.9, max 2.3, median 2, 99% 2.2 ms\)"):
+        read("\n".join(line for line in log(2.0).split("\n") if "Average on" not in line))
+
+
+PREFIXES = {
+    "of a container": "trt-1  | {}",
+    "of the journal": "Nov 30 20:52:10 node7 trtexec[4711]: {}",
+    "of mail": "> > {}",
+    "of a robot": "[trtexec-1] [INFO] [1764535957.000000042] [trt_node]: {}",
+}
+
+
+@pytest.mark.parametrize("prefix", PREFIXES.values(), ids=PREFIXES)
+def test_what_stands_before_every_line_hides_neither_command_nor_runs(prefix: str):
+    text = log(*[2.0] * 40) + log(*[4.0] * 40)
+    found = read("\n".join(prefix.format(line) for line in text.split("\n")))
+    assert [trace.recording.meta.workload.name for trace in found] == ["net.plan"] * 2
+    assert [trace.recording.meta.versions for trace in found] == [{"tensorrt": "10.7.0"}] * 2
+
+
+def test_a_log_within_json_or_printed_by_python_is_read():
+    text = log(*[2.0] * 40)
+    lines = (json.dumps({"log": line + "\n", "stream": "stdout"}) for line in text.split("\n"))
+    for written in (
+        "\n".join(lines).replace("&", "\\u0026"),
+        json.dumps({"stdout": text, "rc": 0}),
+        repr(text.encode()),
+        repr(text.replace("\n", "\r\n")),
+    ):
+        (trace,) = read(written)
+        assert trace.recording.iterations.size == 40
+        assert trace.recording.meta.workload.name == "net.plan"
+        assert trace.recording.meta.machine_before is not None
+        assert trace.recording.meta.machine_before.gpus[0].name == "NVIDIA L4"
+
+
+def test_a_log_that_ends_among_its_averages_keeps_the_time_of_those_it_has():
+    whole, (cut,) = read(log(*[3.0] * 20, *[2.0] * 120))[0], read(log(*[3.0] * 20, *[2.0] * 120)[:-7000])
+    known = cut.recording.iterations["t_ns"]
+    assert 40 < known.size < 120
+    assert known == pytest.approx(whole.recording.iterations["t_ns"][: known.size], rel=0.02)
+    assert f"the log ends after {known.size} of its 140 averages" in said(cut)
+
+
+def test_averages_over_one_inference_are_inferences():
+    (trace,) = read(log(*[2.0] * 40).replace("Average on 10", "Average on 1"))
+    assert trace.recording.meta.inferences_per_row == 1
+    assert "the mean of" not in said(trace)
+
+
+def test_the_averages_of_tensorrt_3_are_read():
+    for more in ("", " (percentile time is 1.7)"):
+        (trace,) = read("name=data, bindingIndex=0\n" + f"Average over 10 runs is 1.5 ms{more}.\n" * 3)
+        assert trace.recording.iterations["gpu_ns"].tolist() == [1.5 * MS] * 3
 
 
 def test_times_of_zero_are_read_like_others():

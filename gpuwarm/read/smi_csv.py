@@ -19,6 +19,7 @@ from gpuwarm.read.smi_fields import GPUS_MAX
 from gpuwarm.read.smi_layout import HEAD_LINES, LONGEST_HEADER, Layout, layout, split
 from gpuwarm.read.smi_log import SmiLog
 from gpuwarm.read.smi_plan import Plan, plan
+from gpuwarm.read.text import printable
 from gpuwarm.recording import SAMPLE
 
 BLOCK_BYTES = 1 << 19  # so big that numpy's cost a call vanishes, so small that a block stays in the cache
@@ -101,6 +102,7 @@ class _Reader:
         self._gpu = np.empty(lines, np.int64)
         self._rows = 0
         self._time: smi_time.Format | None = None
+        self._strange_time = ""
         self._plan: Plan = {}
         self._gpus: dict[int, _Gpu] = {}
         self._headers = 0
@@ -139,6 +141,7 @@ class _Reader:
         if self._time is None:
             self._time = smi_time.format_of(map(column.text, range(min(HEAD_LINES, count))), self._data)
         if self._time is None:
+            self._strange_time = self._strange_time or (column.text(0) if count else "")
             return np.zeros(count, np.int64), np.zeros(count, np.bool_)
         return smi_time.nanoseconds(column, self._time)
 
@@ -146,8 +149,9 @@ class _Reader:
         """Which rows begin as the header does."""
         if not self._layout.header:
             return np.zeros(block.begin.shape[0], np.bool_)
-        first = split(self._layout.header, self._layout.delimiter)[0]
-        return cells.begins_with(block.column(0), first.encode())
+        names = split(self._layout.header, self._layout.delimiter)
+        place = next(at for at, name in enumerate(names) if name.strip())  # data frames are saved with a nameless index
+        return cells.begins_with(block.column(place), names[place].encode())
 
     def _damaged_among(self, block: Block, places: NDArray[np.int64], begin: int) -> int:
         """How many lines that are no rows are something, and neither blank nor the header."""
@@ -214,6 +218,11 @@ class _Reader:
         Raises:
             InputError: there is no row.
         """
+        if not self._rows and self._strange_time:
+            raise InputError(
+                f'{self._source} has times that cannot be read, such as "{printable(self._strange_time)}"; nvidia-smi '
+                "writes them as 2026/11/30 20:52:25.938, and a spreadsheet may change that: give the log as it was"
+            )
         if not self._rows:
             raise InputError(
                 f"{self._source} has nvidia-smi's columns and no whole row below them: log with `{GOOD_COMMAND}`"
@@ -225,7 +234,7 @@ class _Reader:
             notes.append(f"the header comes {self._headers + 1:,} times: read once")
         if self._first_damaged is not None:
             where = self._line(self._first_damaged)
-            notes.append(f"{self._damaged:,} rows are cut or damaged and left out, the first in line {where:,}")
+            notes.append(f"{self._damaged:,} of its rows cut or damaged, the first in line {where:,}: left out")
         gpus = sorted(self._gpus.values(), key=lambda gpu: gpu.number)
         return SmiLog(
             source=self._source,

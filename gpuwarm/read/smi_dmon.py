@@ -22,13 +22,16 @@ _FIELDS = {
     "pclk": "clocks.sm",
     "fb": "memory.used",
 }
-_HEADER = re.compile(rb"(?m)^[ \t]*#[ \t#]*((?:Date|Time|gpu)\b[ \t\w]*?)[ \t\r]*$")
+_HEADER = re.compile(rb"(?m)^[ \t]*#[ \t#]*((?:Date|Time|gpu)\b[ \t\w,]*?)[ \t\r]*$")
 
 
 def recognise(data: bytes) -> bool:
     """Whether there is dmon's header in it."""
-    header = _HEADER.search(data, 0, ENDS_BYTES)
-    return header is not None and b"gpu" in header[1].split()
+    found = _HEADER.search(data, 0, ENDS_BYTES)
+    header = b"" if found is None else found[1]
+    labels = header.replace(b",", b" ").decode().split()
+    # Commas stand in anybody's tables, too.
+    return "gpu" in labels and (b"," not in header or len(_FIELDS.keys() & set(labels)) > 1)
 
 
 def read(data: bytes, source: str) -> SmiLog:
@@ -37,6 +40,8 @@ def read(data: bytes, source: str) -> SmiLog:
     Raises:
         InputError: it is pmon's, its columns change, or it has no row.
     """
+    if b"," in _HEADER.findall(data)[0]:  # --format csv
+        data = data.replace(b",", b" ")
     headers = list(dict.fromkeys(b" ".join(header.split()) for header in _HEADER.findall(data)))
     if b"pid" in headers[0].split():
         raise InputError(

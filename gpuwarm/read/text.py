@@ -37,6 +37,8 @@ LONGEST_MARGIN = 200  # characters; a time stamp and the name of a container hav
 
 _ESCAPE = re.compile(r"\x1b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[()][0-9A-B]|[=>78cDEHM])")
 _LINE_END = re.compile(r"\r+\n|[\r\v\f\x85\u2028\u2029]")
+_ESCAPED = re.compile(r"\\([nrt\"/\\]|u00[2-7][0-9a-f])")  # text within JSON, or printed as a string of Python's
+_ESCAPES = {"n": "\n", "r": "", "t": " "}
 # What word processors and chats turn ASCII into, and box drawing that some terminals copy for bars.
 _TYPOGRAPHY = str.maketrans(
     {
@@ -124,6 +126,8 @@ def has_any(data: bytes, marks: Iterable[bytes]) -> bool:
 def plain_lines(data: bytes) -> list[str]:
     """UTF-8 as lines: colour codes out, tabs to blanks, typographic signs to the ASCII they were."""
     text = data.decode("utf-8", "replace")
+    if "\\n" in text and text.count("\n") <= text.count("\\n") + 1:
+        text = _ESCAPED.sub(lambda found: _unescaped(found[1]), text)
     if not text.isascii():
         text = text.translate(_TYPOGRAPHY)
     text = _LINE_END.sub("\n", text)
@@ -131,6 +135,10 @@ def plain_lines(data: bytes) -> list[str]:
         text = _ESCAPE.sub("", text)
     text = _UNPRINTABLE.sub("", text)
     return [line.expandtabs().rstrip() for line in text.split("\n")]
+
+
+def _unescaped(code: str) -> str:
+    return chr(int(code[1:], 16)) if code[0] == "u" else _ESCAPES.get(code, code)
 
 
 def without_margin(lines: list[str], anchors: Iterable[str]) -> list[str]:
@@ -171,7 +179,7 @@ _LOOKS = (
     (r"RAM \d+/\d+MB .*(?:GR3D_FREQ|EMC_FREQ)", "Jetson's tegrastats"),
     (r"ROCm System Management Interface|rocm-smi|amdgpu", "AMD's rocm-smi"),
     (r"(?i)^\s*<!doctype html|^\s*<html", "a web page: save the text of the post, not the page"),
-    (r"^\s*[\[{]", "JSON"),
+    (r"^\s*[\[{]\s*[\[{\"\]}\d-]", "JSON"),
     (r"^\s*<", "XML"),
 )
 _SHOWN_CHARACTERS = 60

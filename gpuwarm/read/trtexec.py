@@ -1,6 +1,6 @@
 """What trtexec wrote, its log and its --exportTimes, together or alone -> traces of inference."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 
@@ -79,12 +79,20 @@ def _of_runs(source: str, runs: Sequence[Run]) -> tuple[Trace, ...]:
     errors = [error for run in runs for error in run.errors]
     if errors or any(run.failed for run in runs):
         raise InputError(
-            f"{source} is of a trtexec that failed" + (f": {errors[-1]}" if errors else "; mend that first")
+            f"{source} is of a trtexec that failed" + (f": {errors[0]}" if errors else "; mend that first")
         )
+    if runs and not any(run.infers() for run in runs):
+        raise InputError(f"{source} is of a trtexec that was not to infer; time its engine with `{GOOD_COMMAND}`")
+    gpu = next((run.summary["gpu"] for run in runs if run.summary.get("gpu")), None)
+    only = "" if gpu is None else f", only a summary (GPU compute time {_numbers(gpu)} ms)"
     raise InputError(
-        f"{source} has no line `Average on N runs` of trtexec, so it does not show how latency moved; "
+        f"{source} has no line `Average on N runs` of trtexec{only}, so it does not show how latency moved; "
         f"give the whole log, or better `{GOOD_COMMAND}`"
     )
+
+
+def _numbers(summary: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {value:g}" for name, value in summary.items())
 
 
 def _run_of(times: Times, runs: Sequence[Run]) -> Run | None:
@@ -170,14 +178,13 @@ def _said(run: Run) -> Iterator[str]:
     """What a log says about its run, in sentences."""
     gpu = run.summary.get("gpu", {})
     if gpu:
-        numbers = ", ".join(f"{name} {value:g}" for name, value in gpu.items())
         qps = "" if run.throughput_qps is None else f", {run.throughput_qps:g} queries/s"
         cov = (
             ""
             if run.cov_pct is None
             else f"; it calls that unstable, with a coefficient of variance of {run.cov_pct:g} %"
         )
-        yield f"trtexec's own summary: GPU compute time {numbers} ms{qps}{cov}"
+        yield f"trtexec's own summary: GPU compute time {_numbers(gpu)} ms{qps}{cov}"
     if run.built_s is not None:
         yield f"the engine was built in {run.built_s:g} s before that"
     if run.walltime_s and run.compute_total_s and run.compute_total_s < GPU_SHARE_MIN * run.walltime_s:
@@ -209,6 +216,8 @@ def _of_log(source: str, run: Run) -> Trace:
     notes = []
     if run.omitted_after is not None:
         notes.append(f"trtexec left {left_out or 'some'} of its averages out, after the first {run.omitted_after}")
+    elif left_out and run.cut():
+        notes.append(f"the log ends after {len(averages)} of its {left_out + len(averages)} averages")
     elif left_out:
         notes.append(
             f"{left_out} of {left_out + len(averages)} averages are not in the log: when the others were is a guess"
@@ -219,10 +228,11 @@ def _of_log(source: str, run: Run) -> Trace:
         )
     if _uses_graph(run):
         notes.append("with a CUDA graph trtexec runs the first inference before what it logs; --noCudaGraph shows it")
-    notes.append(
-        f"each row is the mean of {inferences} inferences, so a single slow one cannot be seen; "
-        f"--exportTimes has every one: `{GOOD_COMMAND}`"
-    )
+    if inferences > 1:
+        notes.append(
+            f"each row is the mean of {inferences} inferences, so a single slow one cannot be seen; "
+            f"--exportTimes has every one: `{GOOD_COMMAND}`"
+        )
     iterations = blank_iterations(len(averages))
     iterations["phase"] = BUSY
     iterations["t_ns"] = np.round(_begin_ms(run, averages, left_out) * NS_PER_MS)
@@ -238,9 +248,12 @@ def _of_log(source: str, run: Run) -> Trace:
 def _begin_ms(run: Run, averages: Sequence[Average], left_out: int) -> Floats:
     """When each average's inferences began, since the begin of the run: they follow each other within the wall time."""
     took_ms = np.array([average.inferences * average.gpu_ms for average in averages])
+    left_out_ms = left_out * float(np.median(took_ms))
     begin_ms = np.concatenate([[0.0], np.cumsum(took_ms)])
     if run.omitted_after is not None:
-        begin_ms[run.omitted_after :] += left_out * float(np.median(took_ms))
+        begin_ms[run.omitted_after :] += left_out_ms
+    elif run.cut():
+        begin_ms[-1] += left_out_ms
     paused = 1.0 if not run.walltime_s or begin_ms[-1] <= 0 else max(1.0, run.walltime_s * 1e3 / begin_ms[-1])
     warmup_ms = run.warmup_ms or 0.0  # None: the part of the log that says so is not there
     begun: Floats = warmup_ms + paused * begin_ms[:-1]

@@ -6,15 +6,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
-from gpuwarm.read.text import ENDS_BYTES, has_any
+from gpuwarm.read.text import ENDS_BYTES, LONGEST_MARGIN, has_any
 
 LONGEST_LINE = 20_000  # characters; builders print longer ones, of which nothing is read
 MESSAGES_MAX = 20  # warnings, and errors, kept a run; --verbose repeats some without end
 
 _STAMP = re.compile(r"\[(\d\d)/(\d\d)/(\d{4})-(\d\d):(\d\d):(\d\d)\]\s*(?:\[([VIWEF])\] ?)?")
 _LEVEL = re.compile(r"\s*\[([VIWEF])\] ")
-_MARKS = (b"TensorRT.trtexec", b"runs - GPU latency:", b"(host walltime is")
-_STAMPED = re.compile(rb"\[\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d\] ?\[[VIWEF]\]")
+_BANNER = "&&&& "
+_MARKS = (b"TensorRT.trtexec", b"runs - GPU latency:")
+_OTHER_MARKS = re.compile(rb"\[\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d\] ?\[[VIWEF]\]|Average over \d{1,9} runs is [\d.]+ ms")
 _NUMBER = r"([-+\d.e]{1,24})"
 Shape = tuple[str, tuple[int, ...]]
 
@@ -72,6 +73,14 @@ class Run:
         said = self.flags.get("batch") or self.options.get("Batch", "")
         return int(said) if re.fullmatch(r"\d{1,6}", said) and int(said) else None
 
+    def infers(self) -> bool:
+        """Whether it was to: some only build an engine, or print their help."""
+        return not {"buildOnly", "skipInference", "help"} & self.flags.keys()
+
+    def cut(self) -> bool:
+        """Whether the log ends within the averages, which come before the summary."""
+        return not self.summary and self.throughput_qps is None
+
     def says_something(self) -> bool:
         """Whether it is a run at all."""
         return bool(self.command or self.averages or self.summary or self.queries)
@@ -79,7 +88,7 @@ class Run:
 
 def recognise(data: bytes) -> bool:
     """Whether there are lines of trtexec in it: its own marks, or its time stamps."""
-    return has_any(data, _MARKS) or _STAMPED.search(data, 0, ENDS_BYTES) is not None
+    return has_any(data, _MARKS) or _OTHER_MARKS.search(data, 0, ENDS_BYTES) is not None
 
 
 def runs(lines: list[str]) -> tuple[Run, ...]:
@@ -95,6 +104,7 @@ def _messages(line: str) -> Iterator[tuple[int | None, str, str]]:
     """(local time, level, text) of each message in a line: where two were written at once, a line holds both."""
     stamps = list(_STAMP.finditer(line))
     rest = line[: stamps[0].start()] if stamps else line
+    rest = rest[max(0, rest.find(_BANNER, 0, LONGEST_MARGIN)) :]  # what a container or a script writes before lines
     level = _LEVEL.match(rest)  # the stamps came with TensorRT 6
     yield None, level[1] if level else "", rest[level.end() :] if level else rest
     for number, stamp in enumerate(stamps):

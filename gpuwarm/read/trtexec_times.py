@@ -104,8 +104,13 @@ def _arrays(data: bytes) -> Iterator[tuple[int, int, bool]]:
         end = data.find(b"]", begin)
         stop = len(data) if end < 0 else end
         if data.find(b"{", begin, stop) >= 0:
-            yield begin, stop, end >= 0
+            yield begin, stop, end >= 0 or _only_rows(data[begin:stop])
         begin = stop + 1
+
+
+def _only_rows(array: bytes) -> bool:
+    """Whether rows stand there whole, without brackets around them, as `jq '.[]'` leaves them."""
+    return b"[" not in array[: array.index(b"{")] and not array[array.rfind(b"}") + 1 :].strip()
 
 
 def _table(array: bytes) -> tuple[Floats, int]:
@@ -148,14 +153,14 @@ def _times(table: Floats, *, damaged: int, closed: bool, source: str) -> Times:
     row = dict(zip(_NAMES, table.T, strict=True))
     notes = []
     if damaged or not closed:
-        lost = f"{damaged:,} rows could not be read" if damaged else "it ends in the middle of a row"
+        lost = f"{damaged:,} of its rows could not be read" if damaged else "its end is missing"
         notes.append(f"{source} is cut or damaged: {lost}; what is whole was read")
     order = np.argsort(row["compute_begin"], kind="stable")
     row = {name: column[order] for name, column in row.items()}
     iterations, transfers = _iterations(row)
     without = int(np.isnan(iterations["gpu_ns"]).sum())
     if without:
-        notes.append(f"{without:,} rows have no compute time")
+        notes.append(f"{without:,} of its {iterations.size:,} rows have no compute time")
     removed_ms = _removed_warmup_ms(row)
     if removed_ms is not None:
         notes.append(
@@ -179,8 +184,9 @@ def _iterations(row: Mapping[str, Floats]) -> tuple[Rows, bool]:
     transfers = bool(np.nanmax(np.concatenate([h2d, d2h, [0.0]])) > 0)
     iterations = blank_iterations(row["compute"].shape[0])
     iterations["t_ns"] = np.round(row["compute_begin"] * NS_PER_MS)
-    iterations["enqueue_ns"] = enqueue * NS_PER_MS
-    iterations["gpu_ns"] = row["compute"] * NS_PER_MS
+    told = row["enqueue_end"] < SIX_DIGITS_MS  # later the two times are told too coarsely for their difference
+    iterations["enqueue_ns"] = np.where(told, enqueue * NS_PER_MS, np.nan)
+    iterations["gpu_ns"] = np.where(row["compute"] > 0, row["compute"] * NS_PER_MS, np.nan)
     if transfers:
         iterations["h2d_ns"], iterations["d2h_ns"] = h2d * NS_PER_MS, d2h * NS_PER_MS
     return iterations, transfers
@@ -219,7 +225,11 @@ def _oddities(row: Mapping[str, Floats], *, transfers: bool) -> Iterator[str]:
     if not transfers:
         yield "copies to and from the GPU are not in the file (off by default from TensorRT 11 on, --noDataTransfers)"
     if begin[-1] >= SIX_DIGITS_MS:
-        yield "start times are printed with six digits: after 10 s in steps of 0.1 ms; durations are exact"
+        step_ms = float(_step_ms(begin[-1:])[0])
+        yield (
+            f"start times are printed with six digits, in steps of {step_ms:g} ms at the end; durations are exact, and "
+            "the time to enqueue is taken from the first 10 s"
+        )
 
 
 def _step_ms(time_ms: Floats) -> Floats:
