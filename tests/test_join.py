@@ -19,6 +19,7 @@ from gpuwarm.recording import ITERATION, SAMPLE, Recording
 
 MS = 10**6
 S = 10**9
+BUSY = MachineState(gpus=(GpuState(name="NVIDIA L4", utilization_pct=99.0),))
 
 
 def trace(*, length_s: float = 4.0, starts: int = 1, began_local_ns: int | None = None) -> Trace:
@@ -106,7 +107,7 @@ def test_two_loads_as_long_are_refused_unless_the_wall_clock_tells_them_apart():
 
 def test_loads_of_other_lengths_are_refused():
     with pytest.raises(
-        InputError, match=r"the run took 4.00 s, and the log shows 1 loads, none so long; give --offset-ms"
+        InputError, match=r"the run took 4.00 s, and the log shows 1 load of about 2.0 s; give --offset-ms"
     ):
         join(trace(), samples(between((1.0, 3.0))))
     with pytest.raises(InputError, match="the log shows no load"):
@@ -139,7 +140,7 @@ def test_several_runs_are_not_joined_with_one_log():
         join(trace(starts=2), samples(between((1.0, 5.0))))
 
 
-def test_both_files_tell_of_the_machine_and_a_stranger_is_noticed():
+def test_both_files_tell_of_the_machine_and_a_stranger_is_refused():
     log = samples(between((2.0, 6.0)))
     seen = MachineState(gpus=(GpuState(index=3, name="NVIDIA L4", power_limit_w=72.0),))
     log = replace(log, recording=replace(log.recording, meta=replace(log.recording.meta, machine_before=seen)))
@@ -150,10 +151,10 @@ def test_both_files_tell_of_the_machine_and_a_stranger_is_noticed():
     assert joined.meta.machine_before is not None
     gpu = joined.meta.machine_before.gpus[0]
     assert (gpu.index, gpu.power_limit_w, gpu.compute_capability) == (3, 72.0, "8.9")
-    assert not any("another GPU's state" in note for note in joined.meta.notes)
     other = MachineState(gpus=(GpuState(name="NVIDIA H200"),))
     timed = replace(timed, recording=replace(timed.recording, meta=replace(timed.recording.meta, machine_before=other)))
-    assert any("another GPU's state" in note for note in join(timed, log).meta.notes)
+    with pytest.raises(InputError, match="ran on NVIDIA H200, the states are of NVIDIA L4, another GPU"):
+        join(timed, log)
 
 
 @pytest.mark.parametrize(("engine", "begin_ms"), [("heavy", 2390), ("medium", 2387)])
@@ -166,3 +167,50 @@ def test_trtexec_on_an_h200_is_aligned_within_100_ms(cases: Path, engine: str, b
     joined = join(trtexec.traces([(times.name, times.read_bytes())])[0], beside)
     assert (joined.meta.sampling.clock_uncertainty_ms or 999) <= 100
     assert abs(offset_ms(joined, beside) - begin_ms) <= 50
+
+
+def test_how_steep_an_average_rises_tells_how_late_it_is():
+    for window_s in (0.0, 0.3, 1.0):
+
+        def averaged(at: float, window_s: float = window_s) -> float:
+            inside = min(at, 6.0) - max(at - window_s, 2.0)
+            return float(np.clip(inside / window_s, 0.0, 1.0)) if window_s else float(2.0 <= at < 6.0)
+
+        log = samples(averaged, column="power_average_mw")
+        joined = join(trace(), log)
+        uncertainty_ms = joined.meta.sampling.clock_uncertainty_ms
+        assert uncertainty_ms is not None
+        assert uncertainty_ms < 300
+        assert abs(offset_ms(joined, log) - 2000) <= uncertainty_ms
+
+
+def test_a_log_that_shows_one_end_of_the_load_says_what_that_leaves_open():
+    log = samples(between((2.0, 6.0)), span_s=4.0)
+    assert "the log ends under load" in join(trace(), log).meta.notes[0]
+    log = samples(between((-2.0, 2.0)), span_s=4.0)
+    log = replace(log, recording=replace(log.recording, meta=replace(log.recording.meta, machine_before=BUSY)))
+    joined = join(trace(), log)
+    assert "the log begins under load" in joined.meta.notes[0]
+    assert joined.meta.machine_before is not None
+    assert joined.meta.machine_before.gpus[0].utilization_pct is None  # that is the run's, not before it
+
+
+def test_times_of_day_that_differ_are_told_and_another_days_load_is_refused():
+    log = samples(between((2.0, 6.0)), began_local_ns=100_000 * S)
+    assert "times of day" not in join(trace(began_local_ns=100_001 * S), log).meta.notes[0]
+    told = join(trace(began_local_ns=92_801 * S), log).meta.notes[0]
+    assert "although the times of day in both differ by 2:00:0" in told
+    with pytest.raises(InputError, match=r"its load lies 2 days, .* it is another run's"):
+        join(trace(began_local_ns=300_000 * S), log)
+
+
+def test_an_offset_outside_the_log_is_refused():
+    for outside_ms in (10_500, -4_500):
+        with pytest.raises(InputError, match=r"covers 9\.98 s, and the run lies outside"):
+            join(trace(), samples(lambda _: 0.0), offset_ms=outside_ms)
+
+
+def test_a_log_without_power_and_utilisation_is_said_to_have_none():
+    log = samples(between((2.0, 6.0)), column="sm_clock_mhz")
+    with pytest.raises(InputError, match="has neither power nor utilisation to tell load by"):
+        join(trace(), log)

@@ -7,6 +7,7 @@ uncertainty, and where no stretch fits, or more than one, there is none.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from datetime import timedelta
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,20 +29,24 @@ HELP = "give --offset-ms, the time from the log's first row to the begin of infe
 
 @dataclass(frozen=True)
 class Signal:
-    """A column of SAMPLE that rises under load, how late it crosses half its rise, and how surely that is so late."""
+    """A column of SAMPLE that rises under load, and how late it may cross half its rise."""
 
     column: str
     words: str
-    late_ms: float
-    smear_ms: float
+    late_ms: tuple[float, float]  # at least and at most
+    averaged: bool = False  # over a time that differs by GPU and driver: how steep it is tells how late
 
 
-# The sharpest first. A 1 s average crosses half its rise after half a second; NVML's utilisation is over 1/6 to 1 s.
+# The sharpest first. A 1 s average crosses half its rise after half a second, or a little later where a context had
+# raised power before; NVML's utilisation is over 1/6 to 1 s.
 SIGNALS = (
-    Signal("power_mw", "power", 0.0, 0.0),
-    Signal("power_average_mw", "average power", 500.0, 150.0),
-    Signal("gpu_util_pct", "utilisation", 200.0, 200.0),
+    Signal("power_mw", "power", (0.0, 0.0)),
+    Signal("power_average_mw", "average power", (0.0, 600.0), averaged=True),
+    Signal("gpu_util_pct", "utilisation", (0.0, 400.0)),
 )
+CLOCKS_ALIKE_S = (-5.0, 30.0)  # load after "Starting inference": stamps drop fractions, first inferences load kernels
+ANOTHER_RUN_S = 26 * 3600.0  # times of day further apart than any two time zones are no clock that is wrong
+BRANDS = ("nvidia", "tesla", "geforce", "quadro")  # which drivers and CUDA write or do not
 
 
 @dataclass(frozen=True)
@@ -73,6 +78,8 @@ def join(trace: Trace, samples: Samples, *, offset_ms: float | None = None) -> R
         InputError: the clocks cannot be aligned; the message says why, and what would help.
     """
     meta, sampled = trace.recording.meta, samples.recording
+    for trouble in stranger(trace, sampled):
+        raise InputError(f"cannot join {meta.source} with {sampled.meta.source}: {trouble}; give the log of that one")
     uncertainty_ms = None
     if offset_ms is None:
         try:
@@ -86,16 +93,22 @@ def join(trace: Trace, samples: Samples, *, offset_ms: float | None = None) -> R
         )
     else:
         zero_ns = round(offset_ms * NS_PER_MS)
+        span_ns = int(sampled.samples["t_ns"][-1])
+        if zero_ns > span_ns or zero_ns + _length_ns(trace.recording) < 0:
+            raise InputError(
+                f"{sampled.meta.source} covers {span_ns / NS_PER_S:.2f} s, and the run lies outside with "
+                f"--offset-ms {offset_ms:g}: give the time from its first row to the begin of inference"
+            )
         words = f"inference begins {offset_ms:g} ms after the first sample, as told"
     rows = sampled.samples.copy()
     rows["t_ns"] -= zero_ns
     meta = replace(
         meta,
         source=f"{meta.source} + {sampled.meta.source}",
-        machine_before=_merged(sampled.meta.machine_before, meta.machine_before),
+        machine_before=_merged(_before(sampled.meta.machine_before, zero_ns), meta.machine_before),
         machine_after=sampled.meta.machine_after,
         sampling=replace(sampled.meta.sampling, clock_uncertainty_ms=uncertainty_ms),
-        notes=(words, *meta.notes, *stranger(trace, sampled), *sampled.meta.notes),
+        notes=(words, *meta.notes, *sampled.meta.notes),
     )
     return Recording(rows, trace.recording.iterations, meta)
 
@@ -116,35 +129,77 @@ def align(trace: Trace, samples: Samples, *, windows: Sequence[Bounds] = ()) -> 
     length_ns = _length_ns(trace.recording)
     within = next((_begin_within(window, length_ns) for window in windows if _holds(window, length_ns)), None)
     clock = _wall_clock(trace, samples)
-    seen = 0
+    seen: list[tuple[Bounds, Bounds]] = []
     for signal in SIGNALS:
         found = list(_loads(samples.recording, signal))
-        seen = max(seen, len(found))
+        seen = max(seen, found, key=len)
         fits = _fits(found, length_ns, within, clock)
         if len(fits) > 1:
-            begins = ", ".join(f"{fit.low_ns / NS_PER_S:.1f} s" for fit in fits)
+            begins = ", ".join(f"{fit.low_ns / NS_PER_S:.1f} s" for fit, _ in fits)
             raise InputError(f"{len(fits)} loads in it are as long as the run, from {begins}")
-        if fits:
-            return _judged(fits[0], length_ns, f"where {signal.words} rises and falls")
+        for fit, edges in fits:
+            return _judged(fit, length_ns, f"where {signal.words} {edges}{_apart(fit, clock)}")
     if within is not None:
         return _judged(within, length_ns, "what ran when")
     span_ns = float(samples.recording.samples["t_ns"][-1])
     if clock is not None and clock.high_ns >= 0 and clock.low_ns + length_ns <= span_ns:
         return _judged(clock, length_ns, "the time of day that both files write")
-    shows = f"shows {seen} loads, none so long" if seen else "shows no load"
-    raise InputError(f"the run took {length_ns / NS_PER_S:.2f} s, and the log {shows}")
+    raise InputError(f"the run took {length_ns / NS_PER_S:.2f} s, and the log {_shown(samples.recording, seen)}")
+
+
+def _shown(samples: Recording, seen: Sequence[tuple[Bounds, Bounds]]) -> str:
+    """What a log shows of load."""
+    if not any(np.isfinite(samples.samples[signal.column]).any() for signal in SIGNALS):
+        return "has neither power nor utilisation to tell load by"
+    begun_ns = [begin.high_ns if np.isinf(begin.low_ns) else begin.low_ns for begin, _ in seen]
+    took_s = [(end.low_ns - since_ns) / NS_PER_S for (_, end), since_ns in zip(seen, begun_ns, strict=True)]
+    if not took_s:
+        return "shows no load"
+    lengths = " to ".join(dict.fromkeys(f"{length:.1f}" for length in (min(took_s), max(took_s))))
+    return f"shows {len(took_s)} load{'s' if len(took_s) > 1 else ''} of about {lengths} s"
 
 
 def _fits(
     found: Sequence[tuple[Bounds, Bounds]], length_ns: float, within: Bounds | None, clock: Bounds | None
-) -> list[Bounds]:
-    """Where the run may begin, by each load; the time of day only chooses, as it may be another machine's."""
-    fits = [fit for begin, end in found if (fit := _fit(begin, end, length_ns)) is not None]
-    if within is not None:
-        fits = [both for fit in fits if (both := _both(fit, within)) is not None]
+) -> list[tuple[Bounds, str]]:
+    """Where the run may begin, and by what, for each load; the time of day only chooses, as it may be another's."""
+    fits = []
+    for begin, end in found:
+        fit = _fit(begin, end, length_ns)
+        if fit is not None and within is not None:
+            fit = _both(fit, within)
+        if fit is not None:
+            fits.append((fit, _edges(begin, end)))
     if len(fits) > 1 and clock is not None:
-        fits = [fit for fit in fits if _both(fit, clock) is not None]
+        fits = [(fit, edges) for fit, edges in fits if _both(fit, clock) is not None]
     return fits
+
+
+def _edges(begin: Bounds, end: Bounds) -> str:
+    """What of a load the log shows."""
+    if np.isinf(begin.low_ns):
+        return "falls; the log begins under load, so whether that load is the run cannot be checked"
+    if np.isinf(end.high_ns):
+        return "rises; the log ends under load, so whether that load is the run cannot be checked"
+    return "rises and falls"
+
+
+def _apart(fit: Bounds, clock: Bounds | None) -> str:
+    """What to say where the load is not when trtexec's log says that inference began.
+
+    Raises:
+        InputError: it cannot be the same run.
+    """
+    if clock is None:
+        return ""
+    late_s = (fit.low_ns + fit.high_ns - clock.low_ns - clock.high_ns) / 2 / NS_PER_S
+    apart = str(timedelta(seconds=round(abs(late_s))))
+    if abs(late_s) > ANOTHER_RUN_S:
+        raise InputError(
+            f"its load lies {apart} from when trtexec's log says that inference began: it is another run's"
+        )
+    low_s, high_s = CLOCKS_ALIKE_S
+    return "" if low_s <= late_s <= high_s else f", although the times of day in both differ by {apart}"
 
 
 def _judged(where: Bounds, length_ns: float, by: str) -> Alignment:
@@ -204,25 +259,53 @@ def _loads(samples: Recording, signal: Signal) -> Iterator[tuple[Bounds, Bounds]
     stretches = loads(t_ns, values)
     if not stretches:
         return
-    stale_ns = refresh_ns(t_ns, values) or min(float(np.median(np.diff(t_ns))), REFRESH_MAX_MS * NS_PER_MS)
+    period_ns = float(np.median(np.diff(t_ns)))
+    stale_ns = refresh_ns(t_ns, values) or min(period_ns, REFRESH_MAX_MS * NS_PER_MS)
+    late = Bounds(*(NS_PER_MS * late_ms for late_ms in signal.late_ms))
+    if signal.averaged:
+        late = _late(values, t_ns, stretches, max(stale_ns, period_ns), late)
     for begin, end in stretches:
-        yield _edge(values, t_ns, begin, stale_ns, signal), _edge(values, t_ns, end, stale_ns, signal)
+        yield _edge(values, t_ns, begin, stale_ns, late), _edge(values, t_ns, end, stale_ns, late)
 
 
-def _edge(values: Floats, t_ns: NDArray[np.int64], at: int, stale_ns: float, signal: Signal) -> Bounds:
+def _late(
+    values: Floats, t_ns: NDArray[np.int64], stretches: Sequence[tuple[int, int]], step_ns: float, most: Bounds
+) -> Bounds:
+    """How late an average crosses half its rise: twice as long as it then takes for another quarter of it."""
+    rest, full = float(values.min()), float(np.median(np.concatenate([values[begin:end] for begin, end in stretches])))
+    took = []
+    for begin, end in stretches:
+        high = np.flatnonzero(values[begin:end] >= rest + 0.75 * (full - rest))
+        low = np.flatnonzero(values[end:] <= rest + 0.25 * (full - rest))
+        took += [t_ns[begin + high[0]] - t_ns[begin]] if begin and high.size else []
+        took += [t_ns[end + low[0]] - t_ns[end]] if low.size else []
+    if not took:
+        return most
+    quarter_ns = float(np.median(took))
+    low_ns, high_ns = np.clip([2 * (quarter_ns - step_ns), 2 * (quarter_ns + step_ns)], most.low_ns, most.high_ns)
+    return Bounds(float(low_ns), float(high_ns))
+
+
+def _edge(values: Floats, t_ns: NDArray[np.int64], at: int, stale_ns: float, late: Bounds) -> Bounds:
     """When the GPU's load changed, by the last reading before it and the first after.
 
     What a sample holds was read by the driver up to a refresh before, `stale_ns`, and after the last sample that held
     something else.
     """
-    late_ns, smear_ns = signal.late_ms * NS_PER_MS, signal.smear_ms * NS_PER_MS
     if at == 0:
-        return Bounds(-np.inf, float(t_ns[0]) - late_ns + smear_ns)
+        return Bounds(-np.inf, float(t_ns[0]) - late.low_ns)
     other = at - 1
     while other > 0 and values[other] == values[at - 1] and t_ns[at - 1] - t_ns[other] < stale_ns:
         other -= 1
-    low_ns = max(float(t_ns[other]), float(t_ns[at - 1]) - stale_ns) - late_ns - smear_ns
-    return Bounds(low_ns, np.inf if at == t_ns.size else float(t_ns[at]) - late_ns + smear_ns)
+    low_ns = max(float(t_ns[other]), float(t_ns[at - 1]) - stale_ns) - late.high_ns
+    return Bounds(low_ns, np.inf if at == t_ns.size else float(t_ns[at]) - late.low_ns)
+
+
+def _before(sampled: MachineState | None, zero_ns: int) -> MachineState | None:
+    """The machine before the run; of a log that began during it, without what the run itself did."""
+    if sampled is None or zero_ns > 0:
+        return sampled
+    return replace(sampled, gpus=tuple(replace(gpu, utilization_pct=None) for gpu in sampled.gpus))
 
 
 def _merged(sampled: MachineState | None, timed: MachineState | None) -> MachineState | None:
@@ -243,6 +326,12 @@ def stranger(trace: Trace, sampled: Recording) -> Iterator[str]:
     machines = (trace.recording.meta.machine_before, sampled.meta.machine_before)
     names = [state.gpus[0].name for state in machines if state is not None and state.gpus]
     if len(names) == len(machines) and all(names):
-        one, other = (str(name).removeprefix("NVIDIA ").removesuffix("...").strip() for name in names)
+        one, other = (_model(str(name)) for name in names)
         if not one.startswith(other) and not other.startswith(one):
-            yield f"trtexec ran on {names[0]}, the log is of {names[1]}: another GPU's state stands beside these times"
+            yield f"trtexec ran on {names[0]}, the states are of {names[1]}, another GPU"
+
+
+def _model(name: str) -> str:
+    """A GPU's name without what drivers and CUDA may leave out."""
+    words = name.lower().removesuffix("...").split()
+    return " ".join(word for word in words if word not in BRANDS)
