@@ -1,13 +1,14 @@
 """The answer in words, for every behaviour there is."""
 
 import measured
+import numpy as np
 import pytest
 
 from gpuwarm.analysis.answer import Before, answer, before
 from gpuwarm.analysis.averages import Average
 from gpuwarm.analysis.finding import Finding
 from gpuwarm.analysis.movement import Mover
-from gpuwarm.analysis.steady import Behaviour, Judgement, Steady, Warmup
+from gpuwarm.analysis.steady import Behaviour, Judgement, Steady, Warmup, judge
 from gpuwarm.analysis.stretch import stretches
 
 FREE = Finding("throttling", "ok", "none")
@@ -15,7 +16,7 @@ CAPPED = Finding("throttling", "info", "the clock is held down by the power limi
 HOST, CLOCK = Mover("host", ""), Mover("clock", "")
 WARM = Warmup(58.0, iterations=21, recommended_ms=75.0, recommended_iterations=28, starts=5)
 STEADY = Steady(2.84, 2.84, 2.87, 0.4, from_iteration=21, iterations=900, quantity="gpu")
-EARLY = Before(first_ms=2.9, level_ms=2.64)
+EARLY = Before(first_ms=2.9, level_ms=2.64, fastest_ms=2.64)
 
 
 def told(
@@ -125,3 +126,21 @@ def test_a_mean_that_can_be_quoted_is_told_where_no_latency_can() -> None:
     judged = Judgement("cyclic", period_ms=1000.0, average=Average(1000.0, from_ms=0.0, level_ms=3.5, spread_pct=0.5))
     said = answer(judged, None, FREE, None)
     assert said.endswith("A mean over 1 s can be quoted: each is within 0.5 % of 3.5 ms.")
+
+
+def test_an_engine_that_warms_up_and_then_slows_down_gets_slower_from_its_fastest() -> None:
+    latency_ms = np.concatenate([np.full(40, 2.5), np.full(2000, 2.0), np.full(3000, 2.4)])
+    recording = measured.recording(measured.inference(0, latency_ms, 1500.0))
+    judged = judge(recording)
+    early = before(recording, stretches(recording), judged)
+    said = answer(judged, early, FREE, None)
+    assert "gets slower: from 2.02 ms at its fastest to 2.42 ms" in said
+    assert "(+20 %)" in said
+
+
+def test_of_two_starts_one_that_was_seen_is_told() -> None:
+    ramp, warm = np.repeat([3.0, 2.0], [80, 1500]), np.full(1580, 2.0)
+    recording = measured.recording(*(measured.inference(at, each, 1500.0) for at, each in enumerate((ramp, warm))))
+    early = before(recording, stretches(recording), judge(recording))
+    assert early is not None
+    assert (early.first_ms, early.level_ms) == (pytest.approx(3.0, rel=0.01), pytest.approx(3.0, rel=0.01))

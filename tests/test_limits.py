@@ -94,7 +94,7 @@ def test_a_power_cap_is_claimed_below_the_limit_where_the_clock_fell() -> None:
     """On an H200 the average power of a capped engine is 616 of 700 W."""
     found = throttling(held(clock=(1810.0, 1660.0), event_reasons=SW_POWER_CAP, power_mw=616e3))
     assert found.summary == "the clock is held down by the power limit"
-    assert "SM clock 1660 MHz against 1810 MHz reached before (-8.3 %)" in found.evidence
+    assert "SM clock 1660 MHz against 1810 MHz reached (-8.3 %)" in found.evidence
 
 
 def test_a_power_cap_that_the_driver_reports_on_a_gpu_at_ease_is_not_believed() -> None:
@@ -198,3 +198,17 @@ def test_a_pace_that_inference_cannot_keep_is_back_to_back() -> None:
 
 def test_without_event_reasons_it_is_not_known() -> None:
     assert throttling(held()).severity == "unknown"
+
+
+def test_a_reason_that_nothing_can_be_compared_with_is_neither_believed_nor_denied() -> None:
+    capped = held(event_reasons=SW_POWER_CAP, power_mw=345e3)
+    found = throttling(capped, GpuState())  # a log without the limit, capped from its first row on
+    assert (found.severity, found.summary[:10]) == ("unknown", "not known:")
+    capped.samples["event_reasons"][: capped.samples.size // 2] = 0.0
+    assert throttling(capped, GpuState()).summary.startswith("none: sw_power_cap was reported, but the clock did not")
+
+
+def test_a_gpu_that_takes_much_longer_than_its_enqueue_does_not_wait_for_it() -> None:
+    found = launched(follows=5.0)
+    assert follows_enqueue(found, stretches(found)[0]) == 0.0
+    assert limits.of(found, stretches(found), None, warm_after_ms=0.0).bound == "gpu"

@@ -117,3 +117,22 @@ def test_the_advice_on_a_log_is_what_its_states_tell():
 def test_real_logs_are_told_as_their_index_has_it(cases: Path, file: str, says: str):
     ((_, recording),) = recordings([cases / "smi_csv" / file])
     assert says in advice.of(recording).answer
+
+
+@pytest.mark.parametrize("period_ms", [20.0, 1000.0])
+def test_a_clock_that_is_up_again_after_the_load_was_held_down(period_ms: float):
+    capped = BUSY | {"sm_clock_mhz": 1500.0, "event_reasons": 4.0}
+    free = OPENED | {"event_reasons": 0.0}
+    shown = statelog.of(log((3, REST), (20, capped), (4, free), (3, REST), period_ms=period_ms), None)
+    assert shown.answer.endswith("1500 MHz under load; the clock is held down by the power limit.")
+
+
+def test_why_a_clock_is_lower_under_load_is_said_to_be_unknown_where_it_is():
+    slower = BUSY | {"sm_clock_mhz": 1500.0}
+    shown = statelog.of(log((3, REST), (0.3, OPENED), (6, slower), (3, REST)), None)
+    assert shown.answer.endswith("what holds it down is not known: no event reasons were recorded.")
+    shown = statelog.of(log((3, REST), (0.3, OPENED), (6, slower | {"event_reasons": 0.0}), (3, REST)), None)
+    assert shown.answer.endswith("and 1500 MHz under load.")
+    always = OPENED | {"sm_clock_mhz": 1410.0, "gpu_util_pct": 0.0}
+    shown = statelog.of(log((3, always), (6, BUSY | {"sm_clock_mhz": 1410.0}), (3, always)), None)
+    assert shown.answer.endswith("The SM clock was 1410 MHz, at rest as under load.")

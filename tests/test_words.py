@@ -10,7 +10,7 @@ from gpuwarm.analysis import words
 @pytest.mark.parametrize(
     ("value_ms", "text"),
     [(0.0353, "35.3 us"), (2.836, "2.84 ms"), (75.0, "75 ms"), (1453.0, "1.45 s"), (37_000.0, "37 s"), (0.0, "0 ms"),
-     (-138.2, "-138 ms"), (0.00005, "50 ns"), (2_400_000.0, "2,400 s")],
+     (-138.2, "-138 ms"), (0.00005, "50 ns"), (2_400_000.0, "2,400 s"), (0.99996, "1 ms"), (999.8, "1 s")],
 )  # fmt: skip
 def test_a_duration_has_three_digits_and_the_unit_that_suits(value_ms: float, text: str) -> None:
     assert words.duration(value_ms) == text

@@ -12,7 +12,7 @@ from gpuwarm.analysis.movement import Mover
 from gpuwarm.analysis.pace import Pace
 from gpuwarm.analysis.steady import Judgement, Steady, Warmup, round_up
 from gpuwarm.analysis.stretch import Quantity, Stretch, stretches
-from gpuwarm.analysis.words import count, duration, median, number, percent
+from gpuwarm.analysis.words import count, duration, number, percent
 from gpuwarm.machine import GpuState
 from gpuwarm.recording import Recording
 
@@ -21,6 +21,7 @@ FEW_ITERATIONS = 3  # slow for being first, not for want of time: said in iterat
 AT_FIRST_MS = 25.0  # what a short benchmark without warm-up sees; an H200's power limit bites after 50 ms
 AT_FIRST_SHARE = 0.5  # of the time of the warm-up, where that is shorter
 AT_FIRST_MIN = 5  # iterations, so that one or two slow ones do not stand for all
+PARTS = 20  # of the time before steady, whose medians are compared: a single quick inference is none
 
 
 @dataclass(frozen=True)
@@ -29,19 +30,23 @@ class Before:
 
     first_ms: float  # the very first's
     level_ms: float  # median at first
+    fastest_ms: float  # the least that lasted
 
 
 def before(recording: Recording, found: Sequence[Stretch], judged: Judgement) -> Before | None:
-    """Medians over the starts; None where there is no warm-up."""
+    """What the middle start saw, of two the slower; None where there is no warm-up."""
     if judged.steady is None or not judged.warmup.time_ms:
         return None
-    early = []
+    seen = []
+    until_ms = min(AT_FIRST_MS, AT_FIRST_SHARE * judged.warmup.time_ms)
     for stretch in _of_quantity(recording, found, judged.steady.quantity):
-        until_ms = min(AT_FIRST_MS, AT_FIRST_SHARE * judged.warmup.time_ms)
-        until = int(np.searchsorted(stretch.elapsed_ms, until_ms))
-        early.append(stretch.latency_ms[: max(AT_FIRST_MIN, until)])
-    first_ms, level_ms = (median([pick(values) for values in early]) for pick in (lambda v: v[0], np.median))
-    return None if first_ms is None or level_ms is None else Before(first_ms, level_ms)
+        first, warm = np.searchsorted(stretch.elapsed_ms, (until_ms, judged.warmup.time_ms)).tolist()
+        at_first = stretch.latency_ms[: max(AT_FIRST_MIN, first)]
+        medians = [np.median(part) for part in np.array_split(stretch.latency_ms[: max(1, warm)], PARTS) if part.size]
+        seen.append((stretch.latency_ms[0], np.median(at_first), min(medians)))
+    # One that was seen: a mean of two starts, one warm already, is neither's.
+    middle = np.sort(seen, axis=0)[len(seen) // 2] if seen else None
+    return None if middle is None else Before(*middle.tolist())
 
 
 def _of_quantity(recording: Recording, found: Sequence[Stretch], quantity: Quantity) -> Sequence[Stretch]:
@@ -89,9 +94,11 @@ def _answer(judged: Judgement, early: Before | None, throttling: Finding, moved:
             else f"No warm-up is needed: latency is {level} from the first inference on."
         )
     if judged.behaviour == "slowdown":
-        slower = percent(100 * (judged.steady.median_ms / early.level_ms - 1))
+        at_first = early.level_ms < judged.steady.median_ms * (1 - SAME_SHARE)
+        from_ms, when = (early.level_ms, "at first") if at_first else (early.fastest_ms, "at its fastest")
+        slower = percent(100 * (judged.steady.median_ms / from_ms - 1))
         return (
-            f"There is no warm-up here, this engine gets slower: from {duration(early.level_ms)} at first to {level} "
+            f"There is no warm-up here, this engine gets slower: from {duration(from_ms)} {when} to {level} "
             f"({slower}) within {duration(judged.warmup.time_ms or 0.0)}{_held_down(throttling)}. To measure what it "
             f"sustains, let {_length(judged.warmup)} pass."
         )

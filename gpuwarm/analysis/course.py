@@ -22,7 +22,7 @@ from gpuwarm.analysis.series import (
     spans,
 )
 from gpuwarm.analysis.shapes import Cycle, Decay, cycle, decay
-from gpuwarm.analysis.words import duration, percent
+from gpuwarm.analysis.words import count, duration, percent
 from gpuwarm.recording import Floats
 
 Behaviour = Literal["flat", "warmup", "slowdown", "cyclic", "drift", "no_steady_state", "too_short"]
@@ -86,9 +86,8 @@ def course(elapsed_ms: Floats, latency_ms: Floats, *, tolerance: float = 0.01, i
     elapsed_ms = elapsed_ms - elapsed_ms[0] if n else elapsed_ms
     span_ms = float(elapsed_ms[-1]) * n / (n - 1) if n > 1 else 0.0
     if n < MIN_ITERATIONS or span_ms < MIN_SPAN_MS:
-        said = (
-            f"{n:,} iterations in {duration(span_ms)}: at least {MIN_ITERATIONS} in {duration(MIN_SPAN_MS)} are needed"
-        )
+        took = f" in {duration(float(elapsed_ms[-1]))}" if n > 1 else ""
+        said = f"{count(n, 'value')}{took}: at least {MIN_ITERATIONS} in {duration(MIN_SPAN_MS)} are needed"
         return Course("too_short", evidence=(said,))
     series = series_of(elapsed_ms, latency_ms, span_ms, tolerance)
     found = _cycle(series)

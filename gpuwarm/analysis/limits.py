@@ -145,10 +145,18 @@ class _Sign:
     text: str
     holds_down: bool
     value: float  # MHz, W or C
+    limit_known: bool = False
     lasting: bool = False  # seen for so long that it needs no event reason beside it
 
 
-def throttling(busy: Recording, warm: Recording, gpu: GpuState | None, pace: Pace | None = None) -> Finding:
+def throttling(
+    busy: Recording,
+    warm: Recording,
+    gpu: GpuState | None,
+    pace: Pace | None = None,
+    *,
+    seen: Recording | None = None,
+) -> Finding:
     """Whether the clock is held down once warm, by what, and what says so.
 
     Event reasons alone are not believed, drivers count power caps on idle GPUs: a throttle is claimed where a reason
@@ -159,10 +167,15 @@ def throttling(busy: Recording, warm: Recording, gpu: GpuState | None, pace: Pac
         warm: `since` the warm-up was over.
         gpu: with its limits.
         pace: of inference that was not back to back: a GPU that idles in between has reasons of its own for its clock.
+        seen: with what was seen besides, of a GPU whose clock at rest counts as reached beside an event reason.
     """
     shares = _counter_shares(busy) or _sample_shares(warm.samples)
     active = {name: share for name, share in shares.items() if share >= ACTIVE_SHARE}
-    clock, power, heat = _clock(busy, warm), _power(warm.samples, gpu), _heat(warm.samples, gpu)
+    clock, power, heat = (
+        _clock(busy, warm, busy if seen is None else seen),
+        _power(warm.samples, gpu),
+        _heat(warm.samples, gpu),
+    )
     signs = [sign.text for sign in (clock, power, heat) if sign is not None]
     signs += [f"{name} active {100 * share:.0f} % of the time" for name, share in active.items()]
     evidence = "; ".join(signs) or None
@@ -172,18 +185,35 @@ def throttling(busy: Recording, warm: Recording, gpu: GpuState | None, pace: Pac
         severity: Severity = "info" if believed == ["sw_power_cap"] else "warning"
         causes = " and ".join(dict.fromkeys(_CAUSES[name] for name in believed))
         return Finding(THROTTLING, severity, f"the clock is held down by {causes}", evidence=evidence)
-    severity, summary = _unclaimed(list(active), clock, gpu, pace, reasons_known=bool(shares))
+    undecided = [
+        name
+        for name in active
+        if not (sign := heat if name in _THERMAL else power) or not sign.limit_known
+        if clock is None or not _seen_without(busy.samples, name)
+    ]
+    severity, summary = _unclaimed(list(active), undecided, clock, gpu, pace, reasons_known=bool(shares))
     return Finding(THROTTLING, severity, summary, evidence=evidence)
 
 
 def _unclaimed(
-    active: list[str], clock: _Sign | None, gpu: GpuState | None, pace: Pace | None, *, reasons_known: bool
+    active: list[str],
+    undecided: list[str],
+    clock: _Sign | None,
+    gpu: GpuState | None,
+    pace: Pace | None,
+    *,
+    reasons_known: bool,
 ) -> tuple[Severity, str]:
     """What to say where no event reason is believed."""
     little = None if pace is None else f"{pace.words} {pace.load}"
     if clock is not None and clock.lasting:
         why = "no event reason says why" if reasons_known else "event reasons were not recorded"
         return ("info", f"the clock fell while busy; {why}") if little is None else ("ok", f"the clock fell: {little}")
+    if undecided:
+        return (
+            "unknown",
+            f"not known: {', '.join(undecided)} was reported, with no limit or higher clock to compare with",
+        )
     if active:
         return "ok", f"none: {', '.join(active)} was reported, but the clock did not fall, nor was its limit near"
     max_mhz = None if gpu is None else gpu.sm_clock_max_mhz
@@ -193,20 +223,26 @@ def _unclaimed(
     return ("ok", "none") if reasons_known else ("unknown", "not known: no event reasons were recorded")
 
 
+def _seen_without(samples: Rows, reason: str) -> bool:
+    """Whether the GPU was also seen without an event reason, so that a clock that did not fall says something."""
+    bit = next(bit for bit, name in EVENT_REASONS.items() if name == reason)
+    return int(np.sum(_bits(samples) & bit == 0)) >= _CLOCK_BLOCK
+
+
 def _holds(sign: _Sign | None) -> bool:
     return sign is not None and sign.holds_down
 
 
-def _clock(busy: Recording, warm: Recording) -> _Sign | None:
-    """The clock once warm against the highest held while busy: measured on the GPU, else NVML's."""
+def _clock(busy: Recording, warm: Recording, seen: Recording) -> _Sign | None:
+    """The clock once warm against the highest held in what was seen: measured on the GPU, else NVML's."""
     now_mhz = median(warm.iterations["sm_clock_mhz"])
-    late_ms = 0.0
-    series = busy.iterations
+    late_ms, series, all_seen = 0.0, busy.iterations, seen.iterations
     if now_mhz is None:
-        now_mhz, late_ms, series = median(warm.samples["sm_clock_mhz"]), NVML_LATE_MS, busy.samples
+        now_mhz, late_ms = median(warm.samples["sm_clock_mhz"]), NVML_LATE_MS
+        series, all_seen = busy.samples, seen.samples
     loads = [*_held(series, held_ms=BRIEFLY_MS, after_ms=0.0)]
-    reached_mhz = max((blocks.max() for blocks in loads), default=0.0)
-    if not reached_mhz or now_mhz is None:
+    reached_mhz = max((blocks.max() for blocks in _held(all_seen, held_ms=BRIEFLY_MS, after_ms=0.0)), default=0.0)
+    if not loads or not reached_mhz or now_mhz is None:
         return None
     drop = 1 - now_mhz / reached_mhz
     last_mhz = float(np.median([blocks[-1] for blocks in loads]))
@@ -215,7 +251,7 @@ def _clock(busy: Recording, warm: Recording) -> _Sign | None:
         return _Sign(f"SM clock {now_mhz:.0f} MHz, not below what it had reached", holds_down=False, value=now_mhz)
     lasting_mhz = max((blocks.max() for blocks in _held(series, held_ms=LASTING_MS, after_ms=late_ms)), default=0.0)
     return _Sign(
-        f"SM clock {now_mhz:.0f} MHz against {reached_mhz:.0f} MHz reached before ({percent(-100 * drop)})",
+        f"SM clock {now_mhz:.0f} MHz against {reached_mhz:.0f} MHz reached ({percent(-100 * drop)})",
         holds_down=True,
         value=now_mhz,
         lasting=now_mhz <= (1 - CLOCK_DROP_SHARE) * lasting_mhz,
@@ -231,7 +267,7 @@ def _held(rows: Rows, *, held_ms: float, after_ms: float) -> Iterator[Floats]:
         return
     step_ms = np.diff(t_ns) / 1e6
     usual_ms = float(np.median(step_ms))
-    size = max(_CLOCK_BLOCK, ceil(held_ms / usual_ms)) if usual_ms > 0 else _CLOCK_BLOCK
+    size = max(_CLOCK_BLOCK, ceil(held_ms / usual_ms)) if 0 < usual_ms < held_ms else 1 if usual_ms else _CLOCK_BLOCK
     edges = [0, *(np.flatnonzero(step_ms > max(NVML_LATE_MS, 3 * usual_ms)) + 1), known.size]
     for begin, end in pairwise(edges):
         clocks = clock_mhz[begin:end][t_ns[begin:end] >= t_ns[begin] + after_ms * 1e6]
@@ -248,7 +284,9 @@ def _power(samples: Rows, gpu: GpuState | None) -> _Sign | None:
     power_w, limit_w = power_mw / 1e3, None if gpu is None else gpu.power_limit_w
     if not limit_w:
         return _Sign(f"{power_w:.0f} W", holds_down=False, value=power_w)
-    return _Sign(f"{power_w:.0f} W of {limit_w:.0f} W", power_w >= NEAR_LIMIT_SHARE * limit_w, power_w)
+    return _Sign(
+        f"{power_w:.0f} W of {limit_w:.0f} W", power_w >= NEAR_LIMIT_SHARE * limit_w, power_w, limit_known=True
+    )
 
 
 def _heat(samples: Rows, gpu: GpuState | None) -> _Sign | None:
@@ -259,7 +297,7 @@ def _heat(samples: Rows, gpu: GpuState | None) -> _Sign | None:
     if limit_c is None:
         return _Sign(f"{temperature_c:.0f} C", holds_down=False, value=temperature_c)
     text = f"{temperature_c:.0f} C, slowdown at {limit_c:.0f} C"
-    return _Sign(text, temperature_c >= limit_c - NEAR_SLOWDOWN_C, temperature_c)
+    return _Sign(text, temperature_c >= limit_c - NEAR_SLOWDOWN_C, temperature_c, limit_known=True)
 
 
 def _counter_shares(busy: Recording) -> dict[str, float]:
@@ -278,8 +316,14 @@ def _counter_shares(busy: Recording) -> dict[str, float]:
 
 def _sample_shares(samples: Rows) -> dict[str, float]:
     """Of the samples, how many had each reason set; empty where none could be read."""
-    reasons = samples["event_reasons"]
-    bits = reasons[np.isfinite(reasons) & (reasons >= 0) & (reasons < 2**63)].astype(np.int64)
+    bits = _bits(samples)
     if not bits.size:
         return {}
     return {name: float(np.mean(bits & bit != 0)) for bit, name in EVENT_REASONS.items() if name in _CAUSES}
+
+
+def _bits(samples: Rows) -> NDArray[np.int64]:
+    """The event reasons of those samples in which they could be read."""
+    reasons = samples["event_reasons"]
+    known: NDArray[np.int64] = reasons[np.isfinite(reasons) & (reasons >= 0) & (reasons < 2**63)].astype(np.int64)
+    return known

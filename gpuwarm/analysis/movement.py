@@ -16,7 +16,7 @@ MIN_BLOCKS = 12  # fewer go together by chance
 MIN_BLOCK_ITERATIONS = 5
 GOES_WITH = 0.8  # correlation; H200 traces have 0.97 to 1.0 with what moves them, at most 0.3 with what does not
 MOSTLY = 0.75  # of the movement; H200: 0.8 to 1.0 where the host wakes up late, at most 0.6 where a power cap moves it
-MATTERS_SHARE = 1 / 3  # of the latency's movement is what the clock must move to be a cause
+MATTERS_SHARE = 1 / 3  # of the latency's movement is what the clock, or the enqueue, must move to be a cause
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,11 @@ def mover(recording: Recording, stretch: Stretch, judged: Judgement, *, toleranc
 def _by_host(recording: Recording, stretch: Stretch, latency: Floats, until: int) -> str | None:
     """How a latency moves with the host; None where it does not."""
     rows = recording.iterations[stretch.rows[:until]]
-    if _together(latency, _blocks(rows["enqueue_ns"])) >= GOES_WITH:
+    enqueue = _blocks(rows["enqueue_ns"] / 1e6)
+    moved_ms, enqueue_ms = (
+        0.0 if (ends := _range(blocks)) is None else ends[1] - ends[0] for blocks in (latency, enqueue)
+    )
+    if enqueue_ms >= MATTERS_SHARE * moved_ms and _together(latency, enqueue) >= GOES_WITH:
         return "with the host's time to enqueue"
     if stretch.quantity != "host":
         return None

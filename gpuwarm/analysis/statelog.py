@@ -114,14 +114,14 @@ def _held(recording: Recording, found: _Loads, gpu: GpuState | None) -> Finding:
     if not found.stretches:
         return Finding(THROTTLING, "unknown", "not known: the GPU was not seen under load")
     busy, warm = (replace(recording, samples=recording.samples[mask]) for mask in (found.busy, found.warm))
-    return throttling(busy, warm, gpu)
+    return throttling(busy, warm, gpu, seen=recording)
 
 
 def _answer(rows: Rows, found: _Loads, held: Finding, heat: str | None) -> str:
     clock = rows["sm_clock_mhz"]
     lead = "No inference was timed beside this log: it shows the GPU's states alone."
     if not np.isfinite(clock).any():
-        return f"{lead} It has no SM clock, so whether the GPU was warm cannot be told; log clocks.sm and pstate, too."
+        return f"{lead} It has no SM clock, so whether the GPU was warm cannot be told; log clocks.sm, too."
     rest_mhz, busy_mhz, peak_mhz = _rest_mhz(rows, found), median(clock[found.warm]), float(np.nanmax(clock))
     if busy_mhz is None:
         low, high = float(np.nanmin(clock)), peak_mhz
@@ -131,9 +131,18 @@ def _answer(rows: Rows, found: _Loads, held: Finding, heat: str | None) -> str:
     why = ""
     if peak_mhz > busy_mhz * (1 + CLOCK_DROP_SHARE):
         parts.append(f"{peak_mhz:.0f} MHz at its highest")
-        why = ", held down by heat" if heat else f"; {held.summary}"
+        why = ", held down by heat" if heat else _why(held)
+    if rest_mhz == busy_mhz == peak_mhz:
+        return f"{lead} The SM clock was {busy_mhz:.0f} MHz, at rest as under load."
     told = ", ".join(parts) + (" and " if parts else "")
     return f"{lead} The SM clock was {told}{busy_mhz:.0f} MHz under load{why}."
+
+
+def _why(held: Finding) -> str:
+    """Why the clock is lower under load than at its highest."""
+    if held.severity == "ok":
+        return ""
+    return f"; what holds it down is {held.summary}" if held.severity == "unknown" else f"; {held.summary}"
 
 
 def _rest_mhz(rows: Rows, found: _Loads) -> float | None:
@@ -169,6 +178,8 @@ def _before_load(rows: Rows, found: _Loads) -> Iterator[str]:
     low = np.flatnonzero(clock <= rest_mhz * (1 + AT_REST_SHARE))
     if low.size and low[-1] + 1 < begin:
         early_ms = float(rows["t_ns"][begin] - rows["t_ns"][low[-1] + 1]) / NS_PER_MS
+        if early_ms <= 0:  # stamps of whole seconds
+            return
         yield f"the SM clock rose {duration(early_ms)} before the load did, as it does when a process opens the GPU"
 
 

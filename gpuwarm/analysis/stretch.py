@@ -16,6 +16,7 @@ PAUSE_MS = 10.0  # a longer one between two phases lets the GPU cool: what follo
 FOLLOW_BLOCKS = 50  # medians that are compared; coarse enough that noise averages out
 # On an H200 they correlate by 0.97 to 1.0 for an engine bound by launches, by less than 0.4 for others.
 FOLLOW_CORRELATION = 0.7
+FOLLOWS_AT_MOST = 3.0  # a GPU that waits for an enqueue grows by what that grows; by more than this, for other reasons
 MIN_KNOWN_SHARE = 0.5  # of a start's iterations must have a host time for it to be the latency
 
 
@@ -64,7 +65,8 @@ def follows_enqueue(recording: Recording, stretch: Stretch) -> float | None:
     if gpu.std() == 0 or enqueue.std() == 0:
         return 0.0
     together = float(np.corrcoef(gpu, enqueue)[0, 1])
-    return together * float(gpu.std() / enqueue.std()) if together > FOLLOW_CORRELATION else 0.0
+    grows = together * float(gpu.std() / enqueue.std())
+    return grows if together > FOLLOW_CORRELATION and grows < FOLLOWS_AT_MOST else 0.0
 
 
 def _rows_by_start(starts: NDArray[np.int32]) -> dict[int, slice]:

@@ -42,7 +42,8 @@ def _unusable(recording: Recording, judged: Judgement) -> Iterator[str]:
     if recording.iterations.size == 0:
         yield "no inference was recorded"
     elif judged.behaviour == "too_short":
-        yield f"too short to judge: {count(int(recording.iterations.size), 'inference')} in all"
+        inferences = recording.iterations.size * recording.meta.inferences_per_row
+        yield f"too short to judge: {count(inferences, 'inference')} in all"
     elif judged.steady is None:
         yield "no steady state was reached, so no single latency can be quoted"
 

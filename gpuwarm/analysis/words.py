@@ -11,9 +11,14 @@ _UNITS = ((1e3, "s"), (1.0, "ms"), (1e-3, "us"), (1e-6, "ns"))  # unit in ms, it
 
 def duration(value_ms: float) -> str:
     """Three significant digits in the unit that suits: 35.3 us, 2.84 ms, 1.45 s, 37 s."""
-    size = abs(value_ms)
-    unit_ms, name = next(((unit, name) for unit, name in _UNITS if size >= unit), _UNITS[-1])
-    return f"{number(value_ms / unit_ms if value_ms else 0.0)} {name if value_ms else 'ms'}"
+    unit_ms, name = _unit(value_ms) if value_ms else (1.0, "ms")
+    return f"{number(value_ms / unit_ms)} {name}"
+
+
+def _unit(value_ms: float) -> tuple[float, str]:
+    """The unit that suits what is written: 999.7 us is written 1 ms."""
+    written = float(f"{abs(value_ms):.{_SIGNIFICANT_DIGITS - 1}e}")
+    return next(((unit_ms, name) for unit_ms, name in _UNITS if written >= unit_ms), _UNITS[-1])
 
 
 def span(low_ms: float, high_ms: float) -> str:
@@ -26,8 +31,7 @@ def span(low_ms: float, high_ms: float) -> str:
 def effect(value_ms: float, interval_ms: tuple[float, float] | None) -> str:
     """A signed difference and its interval in one unit: +1.5 (1.45 to 1.56) s, -298 (-310 to -285) us."""
     ends = interval_ms or ()
-    size = max(abs(value) for value in (value_ms, *ends))
-    unit_ms, name = next(((unit, name) for unit, name in _UNITS if size >= unit), _UNITS[-1])
+    unit_ms, name = _unit(max(abs(value) for value in (value_ms, *ends)))
     between = f" ({' to '.join(number(end / unit_ms) for end in ends)})" if ends else ""
     return f"{'+' if value_ms > 0 else ''}{number(value_ms / unit_ms)}{between} {name}"
 

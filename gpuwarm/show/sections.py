@@ -166,6 +166,8 @@ def _latency(advice: Advice) -> str:
         parts.append(f"second {duration(cold.second_ms)}")
     if steady is None and lately_ms is not None:
         parts.append(f"lately {duration(lately_ms)}")
+    elif steady is None and advice.parts.gpu_ms is not None:
+        parts.append(f"lately {duration(advice.parts.gpu_ms)} on the GPU")
     if steady is not None:
         where = " on the GPU" if steady.quantity == "gpu" else ""
         if where and lately_ms is not None:
