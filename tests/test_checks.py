@@ -119,6 +119,13 @@ def bad(machine: MachineState) -> set[str]:
     return {finding.id for finding in checks.findings(machine) if finding.severity not in ("ok", "not_applicable")}
 
 
+def test_a_gpu_without_an_index_takes_none_that_another_has():
+    lost = GpuState(trouble="GPU is lost")
+    gpus = (replace(GEFORCE, index=0), replace(GEFORCE, index=2), lost)
+    (finding,) = [finding for finding in checks.findings(MachineState(gpus=gpus)) if finding.id == "gpu-lost"]
+    assert finding.gpu == 1
+
+
 @pytest.mark.parametrize("gpu", [GEFORCE, GEFORCE_AT_WORK, H100, H100_AT_WORK])
 def test_a_machine_set_up_right_has_nothing_to_mend(gpu: GpuState):
     machine = live(gpu)

@@ -1,5 +1,7 @@
 """nvidia-smi's outputs become machine states, however they were pasted; what is not in them stays unknown."""
 
+import html
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -133,6 +135,11 @@ PASTES: dict[str, Callable[[str], str]] = {
     "a question around it": lambda text: (
         f"Why is it slow?\n```\n(base) me@host:~$ nvidia-smi\n{text}\n```\nThanks | bye"
     ),
+    "from srun -l": each_line(lambda _, line: f"0: {line}".rstrip()),
+    "the source of a web page": lambda text: (
+        "<pre><code>" + html.escape(text).replace(" ", "&nbsp;").replace("\n", "<br/>\n") + "</code></pre>"
+    ),
+    "a string within JSON": lambda text: json.dumps({"stdout": text}),
     "seen by watch": lambda text: f"Every 1.0s: nvidia-smi      host: Tue Mar  4\n\n{text}",
 }
 
@@ -210,7 +217,18 @@ def test_q_tells_what_a_table_does_not():
 
 
 @pytest.mark.parametrize(
-    "paste", ["quoted", "stamped", "indented by tabs", "blanks lost at the left", "coloured", "a question around it"]
+    "paste",
+    [
+        "quoted",
+        "stamped",
+        "from srun -l",
+        "the source of a web page",
+        "a string within JSON",
+        "indented by tabs",
+        "blanks lost at the left",
+        "coloured",
+        "a question around it",
+    ],
 )
 def test_q_survives_a_paste(paste: str):
     text = PASTES[paste]((DATA / "q_two_gpus.txt").read_text())
@@ -252,6 +270,66 @@ def test_what_grep_leaves_of_q_is_read(part: str, field: str, value: object):
     assert getattr(gpu, field) == value
     three = nvidia_smi.machine_state(3 * part.encode(), "x").gpus
     assert [getattr(gpu, field) for gpu in three] == [value] * 3
+
+
+def test_a_reason_above_the_first_key_that_tells_a_gpu_is_kept():
+    part = "    Clocks Event Reasons\n        Idle : Active\n        SW Power Cap : Not Active\n"
+    (gpu,) = nvidia_smi.machine_state(part.encode(), "x").gpus
+    assert gpu.event_reasons == ("gpu_idle",)
+
+
+def test_an_active_reason_without_its_section_is_read():
+    (gpu,) = nvidia_smi.machine_state(b"        SW Power Cap                      : Active\n", "x").gpus
+    assert gpu.event_reasons == ("sw_power_cap",)
+
+
+def test_clocks_alone_are_read():
+    (gpu,) = nvidia_smi.machine_state(b"    Clocks\n        Graphics : 915 MHz\n        SM : 930 MHz\n", "x").gpus
+    assert (gpu.sm_clock_mhz, gpu.sm_clock_max_mhz) == (930, None)
+
+
+@pytest.mark.parametrize("names", [("0: ", "1: "), ("node07: ", "node12: "), ("a  | ", "b  | ")])
+@pytest.mark.parametrize("name", ["table_desktop.txt", "q_two_gpus.txt"])
+def test_lines_of_several_machines_are_not_taken_for_one(name: str, names: tuple[str, str]):
+    lines = (DATA / name).read_text().splitlines()
+    both = "\n".join(machine + line for line in lines for machine in names)
+    with pytest.raises(InputError, match="lines of 2 machines"):
+        nvidia_smi.machine_state(both.encode(), name)
+
+
+def test_what_grep_leaves_of_a_table_is_read():
+    lines = (DATA / "table_desktop.txt").read_text().splitlines()
+    whole = read("table_desktop.txt").gpus
+    without_rules = [line for line in lines if "NVIDIA" in line or "MiB /" in line]
+    gpus = nvidia_smi.machine_state("\n".join(without_rules).encode(), "x").gpus
+    assert [(gpu.index, gpu.name, gpu.power_w) for gpu in gpus] == [(gpu.index, gpu.name, gpu.power_w) for gpu in whole]
+    second_rows = [line for line in lines if "MiB /" in line]
+    gpus = nvidia_smi.machine_state("\n".join(second_rows).encode(), "x").gpus
+    assert [(gpu.name, gpu.pstate, gpu.power_w) for gpu in gpus] == [(None, gpu.pstate, gpu.power_w) for gpu in whole]
+
+
+@pytest.mark.parametrize("name", ["table_desktop.txt", "q_two_gpus.txt"])
+def test_a_gpu_that_could_not_be_opened_stands_beside_the_others(name: str):
+    text = (DATA / name).read_text() + "\nUnable to determine the device handle for GPU5: 0000:47:00.0: Unknown Error\n"
+    *others, lost = nvidia_smi.machine_state(text.encode(), name).gpus
+    assert tuple(others) == read(name).gpus
+    assert (lost.index, lost.pci_bus_id, lost.trouble) == (5, "0000:47:00.0", "Unknown Error")
+
+
+OTHER_MAKERS = """\
++-----------------------------------------------------------------------------+
+| {title}              Driver Version: 1.15.1                           |
+|-------------------------------+----------------------+----------------------+
+|   0  HL-225              N/A  | 0000:33:00.0     N/A |                   0  |
+| N/A   26C   N/A   99W / 600W  |   768MiB / 98304MiB  |     0%           N/A |
++-------------------------------+----------------------+----------------------+
+"""
+
+
+@pytest.mark.parametrize("title", ["HL-SMI", "mx-smi", "npu-smi"])
+def test_another_makers_table_is_no_gpu_of_nvidias(title: str):
+    with pytest.raises(InputError, match="another maker"):
+        nvidia_smi.machine_state(OTHER_MAKERS.format(title=title).encode(), "x")
 
 
 def test_a_key_of_two_sections_is_of_one_gpu():
@@ -303,6 +381,16 @@ def test_bottomless_xml_is_refused():
         ("Failed to initialize NVML: Driver/library version mismatch", "reboot"),
         ("No devices were found", "the driver sees no GPU"),
         ("bash: nvidia-smi: command not found", "install the driver"),
+        ("Failed to initialize NVML: GPU access blocked by the operating system", "wsl --shutdown"),
+        ("Failed to initialize NVML: Insufficient Permissions", "ls -l /dev/nvidia*"),
+        ("NVIDIA-SMI couldn't find libnvidia-ml.so library in your system.", "install the driver anew"),
+        ('Field "clocks.smm" is not a valid field to query.', "--help-query-gpu"),
+        ("pid, process_name, used_gpu_memory [MiB]\n71, python, 300 MiB", "`--query-compute-apps`"),
+        ("[0] NVIDIA GeForce RTX 3090 | 34'C,   0 % |   234 / 24576 MB |", "gpustat"),
+        ('DCGM_FI_DEV_SM_CLOCK{gpu="0",modelName="NVIDIA L4"} 210', "DCGM"),
+        ("| GPU ID | Device Information |\n| 0 | Name: NVIDIA A2 |\n|   | PCI Bus ID: 00000000:07:00.0 |", "DCGM"),
+        ("01:00.0 3D controller: NVIDIA Corporation GA107M (rev a1)", "lspci"),
+        ("09-12-2025 10:01:02 RAM 9832/125772MB (lfb 62x4MB) SWAP 0/0MB CPU [0%@972]", "tegrastats"),
         ("| NVIDIA-SMI 570.86.15 Driver Version: 570.86.15 CUDA Version: 12.8 |", "no GPU below it"),
         ("==============NVSMI LOG==============\nDriver Version : 550.54", "no GPU below it"),
     ],

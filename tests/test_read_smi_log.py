@@ -64,6 +64,10 @@ VARIANTS = {
     ),
     "between tabs": lambda text: text.replace(", ", "\t"),
     "quoted": lambda text: re.sub(r"[^,\n]+", lambda cell: f'"{cell[0].strip()}"', text),
+    "each row a string": lambda text: re.sub(r"(?m)^(.+)$", r'"\1"', text),
+    "quoted in a mail": lambda text: re.sub(r"(?m)^(?=.)", "> ", text),
+    "named by pdsh": lambda text: re.sub(r"(?m)^(?=.)", "node-04: ", text),
+    "stamped by a container": lambda text: re.sub(r"(?m)^(?=.)", "2025-03-04T09:11:12.250118Z ", text),
     "after a prompt": lambda text: f"me@host:~$ nvidia-smi --query-gpu=timestamp --format=csv -lms 100\n{text}",
     "with ISO dates": lambda text: text.replace("2025/03/04 ", "2025-03-04T"),
     "with day first": lambda text: text.replace("2025/03/04", "24-03-2025"),
@@ -114,6 +118,37 @@ def test_the_command_above_a_log_without_header_names_its_columns():
         )
     )
     assert (recording.samples["mem_clock_mhz"][0], recording.samples["sm_clock_mhz"][0]) == (405, 300)
+
+
+def test_a_query_in_quotes_and_with_blanks_names_the_columns_too():
+    data = log('$ nvidia-smi --query-gpu="index, pstate, clocks.sm" --format=csv,noheader', "0, P5, 300 MHz")
+    (gpu,) = nvidia_smi.machine_state(data, "x").gpus
+    assert (gpu.index, gpu.pstate, gpu.sm_clock_mhz) == (0, 5, 300)
+
+
+def test_a_field_alone_is_read():
+    assert [gpu.pstate for gpu in nvidia_smi.machine_state(log("pstate", "P8", "P2"), "x").gpus] == [8, 2]
+    (gpu,) = nvidia_smi.machine_state(log("persistence_mode", "Disabled"), "x").gpus
+    assert gpu.persistence_mode == "off"
+
+
+def test_few_rows_without_time_and_index_are_one_each_of_several_gpus():
+    header, *rows = "name, clocks.current.sm [MHz]", "NVIDIA A2, 300 MHz", "NVIDIA A2, 1770 MHz", "NVIDIA A16, 885 MHz"
+    state = nvidia_smi.machine_state(log(header, *rows), "x")
+    assert [(gpu.name, gpu.sm_clock_mhz) for gpu in state.gpus] == [
+        ("NVIDIA A2", 300),
+        ("NVIDIA A2", 1770),
+        ("NVIDIA A16", 885),
+    ]
+    assert any("taken for 3 GPUs in their order" in note for note in state.notes)
+    (gpu,) = nvidia_smi.machine_state(log(header, *3 * rows[:2], *3 * rows[:1]), "x").gpus  # a log
+    assert gpu.sm_clock_mhz == 300
+
+
+def test_check_sees_every_gpu_of_a_log_that_names_none():
+    rows = [f"10:00:0{second}.00{gpu}, NVIDIA A2, {100 * gpu + second} MHz" for second in range(5) for gpu in range(2)]
+    state = nvidia_smi.machine_state(log("timestamp, name, clocks.current.sm [MHz]", *rows), "x")
+    assert [gpu.sm_clock_mhz for gpu in state.gpus] == [4, 104]
 
 
 def test_two_different_clocks_without_a_header_are_not_guessed():
@@ -282,6 +317,21 @@ def test_dmon_quoted_behind_comment_signs_is_read_as_well():
     assert samples["sm_clock_mhz"].tolist() == [2040, 1995]
 
 
+DMON_PASTES = {
+    "as csv": lambda text: re.sub("(?<=[\\w-]) +", ", ", text),
+    "without its signs": lambda text: text.replace("#", ""),
+    "quoted in a mail": lambda text: re.sub(r"(?m)^(?=.)", "> ", text),
+    "named by srun": lambda text: re.sub(r"(?m)^(?=.)", "3: ", text),
+    "stamped by a container": lambda text: re.sub(r"(?m)^(?=.)", "2025-03-04T09:11:12.250118Z ", text),
+}
+
+
+@pytest.mark.parametrize("paste", DMON_PASTES)
+def test_a_paste_of_dmon_changes_nothing(paste: str):
+    changed = read(DMON_PASTES[paste](DMON).encode(), gpu="1")
+    assert changed.samples.tobytes() == read(DMON.encode(), gpu="1").samples.tobytes()
+
+
 def test_dmon_is_read_by_its_header():
     samples = read(DMON.encode(), gpu="1").samples
     assert samples["t_ns"].tolist() == [0, 2000 * MS]
@@ -290,11 +340,6 @@ def test_dmon_is_read_by_its_header():
     assert samples["gpu_util_pct"].tolist() == [100, 99]
     assert np.isnan(samples["memory_temperature_c"]).all()
     assert np.isnan(read(DMON.encode(), gpu="0").samples["gpu_util_pct"][1])
-
-
-def test_dmon_with_commas_is_read_as_well():
-    commas = re.sub(r"(?m)(?<=\S) +(?=\S)", ", ", DMON)
-    assert read(commas.encode(), gpu="1").samples["sm_clock_mhz"].tolist() == [2040, 1995]
 
 
 def test_pmon_is_no_log_of_states():

@@ -1,12 +1,13 @@
 """Any output of nvidia-smi, told by its content -> the machine at one moment, or one GPU's samples."""
 
 import re
+from dataclasses import replace
 
 from gpuwarm.errors import InputError
-from gpuwarm.machine import MachineState
-from gpuwarm.read import smi_csv, smi_dmon, smi_log, smi_query, smi_table
+from gpuwarm.machine import GpuState, MachineState
+from gpuwarm.read import smi_csv, smi_dmon, smi_fields, smi_log, smi_query, smi_table
 from gpuwarm.read.smi_log import Samples, SmiLog
-from gpuwarm.read.text import looks_like, plain_lines, utf8
+from gpuwarm.read.text import is_of_another_smi, looks_like, plain_lines, utf8, without_labels
 
 EXPECTED = "the output of `nvidia-smi`, `nvidia-smi -q` (best), `-q -x`, `--query-gpu=... --format=csv` or `dmon`"
 # What nvidia-smi says instead of an answer -> what that means and what to do.
@@ -19,12 +20,22 @@ _REFUSALS = (
         "a GPU fell off the bus: see `dmesg | grep Xid`, then reboot",
     ),
     (r"Failed to initialize NVML: Unknown Error", "the container lost its GPU devices: restart it"),
+    (
+        r"Failed to initialize NVML: GPU access blocked",
+        "Windows keeps the GPU from WSL2: update the Windows driver, then `wsl --shutdown`",
+    ),
+    (
+        r"Failed to initialize NVML: Insufficient Permissions",
+        "this user may not open /dev/nvidia*: see `ls -l /dev/nvidia*`",
+    ),
+    (r"couldn't find libnvidia-ml\.so", "its driver's library is missing: install the driver anew"),
     (r"Failed to initialize NVML", "it cannot reach the driver: see `dmesg | grep NVRM`"),
     (
         r"nvidia-smi: (?:command )?not found|'nvidia-smi' is not recognized",
         "there is no nvidia-smi: install the driver",
     ),
 )
+_LOST = re.compile(r"Unable to determine the device handle for (?i:gpu) ?(\d*):? ?([\dA-Fa-f:.]{12,16}): ([A-Za-z ]+)")
 
 
 def machine_state(data: bytes, source: str, *, columns: str | None = None) -> MachineState:
@@ -38,24 +49,40 @@ def machine_state(data: bytes, source: str, *, columns: str | None = None) -> Ma
     Raises:
         InputError: it is nothing of the sort, or cut to nothing; the message says what it looks like and what to give.
     """
-    data = utf8(data, source)
+    data = without_labels(utf8(data, source), source)
     if columns is not None:
         return smi_log.machine_state(smi_csv.read(data, source, columns))
     lines = plain_lines(data)
     text = "\n".join(lines)
+    machine = _read(data, lines, text, source)
+    if machine is not None:
+        return _with_lost(machine, text)
+    for refusal, meaning in _REFUSALS:
+        if re.search(refusal, text):
+            raise InputError(f"{source} is nvidia-smi saying that it cannot answer: {meaning}")
+    raise InputError(f"{source} looks like {looks_like(text)}; expected is {EXPECTED}")
+
+
+def _read(data: bytes, lines: list[str], text: str, source: str) -> MachineState | None:
     if "<nvidia_smi_log" in text:
         return smi_query.xml_machine_state(text, source)
+    if is_of_another_smi(text):
+        return None
     if smi_table.recognise(text):
         return smi_table.machine_state(lines, source)
     if smi_query.recognise(lines):
         return smi_query.machine_state(lines, source)
     log = _log(data, source, None)
-    if log is not None:
-        return smi_log.machine_state(log)
-    for refusal, meaning in _REFUSALS:
-        if re.search(refusal, text):
-            raise InputError(f"{source} is nvidia-smi saying that it cannot answer: {meaning}")
-    raise InputError(f"{source} looks like {looks_like(text)}; expected is {EXPECTED}")
+    return None if log is None else smi_log.machine_state(log)
+
+
+def _with_lost(machine: MachineState, text: str) -> MachineState:
+    """The machine with the GPUs that nvidia-smi could not open, and names beside those it could."""
+    lost = (
+        GpuState(index=smi_fields.whole(index), pci_bus_id=bus_id, trouble=trouble)
+        for index, bus_id, trouble in dict.fromkeys(_LOST.findall(text))
+    )
+    return replace(machine, gpus=(*machine.gpus, *lost))
 
 
 def samples(data: bytes, source: str, *, gpu: str | None = None, columns: str | None = None) -> Samples | None:
@@ -70,7 +97,7 @@ def samples(data: bytes, source: str, *, gpu: str | None = None, columns: str | 
     Raises:
         InputError: it is such a log, and cannot be read, or has no such GPU.
     """
-    log = _log(utf8(data, source), source, columns)
+    log = _log(without_labels(utf8(data, source), source), source, columns)
     return None if log is None else smi_log.samples(log, gpu)
 
 

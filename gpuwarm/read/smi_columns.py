@@ -141,14 +141,27 @@ def _in_words(name: str) -> str:
     return next((f for needed, barred, f in _WORDS if all(map(has, needed)) and not any(map(has, barred))), "")
 
 
+_FIRST = re.compile(r"([^,;\t]*?[ >\"]|[^\w,;\t]+)([a-z][\w.]*)(?=(?: \[\S+\])?\s*(?:[,;\t]|$))")
+
+
+def margin(line: str) -> str:
+    """What stands in a header before the name of its first field."""
+    first = _FIRST.match(line)
+    return (
+        first[1] if first and (_ALIASES.get(first[2], first[2]) in _FIELDS or _REASON_FIELD.fullmatch(first[2])) else ""
+    )
+
+
 def is_header(cells: Sequence[str]) -> bool:
     """Whether these cells name columns: enough of them are known and none is a value.
 
-    A word alone is none, a field with its unit or its dots is.
+    A word alone is none, a field with its unit, its dots or underscores is.
     """
-    if len(cells) > CELLS_MAX or any(re.fullmatch(r"[-+\d.,:/ ]+", cell.strip()) for cell in cells):
+    if len(cells) > CELLS_MAX or any(re.fullmatch(r"[-+\d.,:/ ]+|.*[{}=].*", cell.strip()) for cell in cells):
         return False
     if len(cells) == 1:
+        if cells[0] in _FIELDS and re.search(r"[._]|pstate", cells[0]):
+            return True
         return re.match(r"[\w.]+[.\w]+ \[[A-Za-z%/]+\]$|\w+\.\w+", cells[0]) is not None and bool(named(cells[0]).field)
     return len({field for cell in cells if (field := named(cell).field)}) >= KNOWN_MIN
 

@@ -6,7 +6,7 @@ header, some rows, and what is odd.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,12 +17,13 @@ from gpuwarm.read.cells import Block, Mask
 from gpuwarm.read.smi_columns import Column
 from gpuwarm.read.smi_fields import GPUS_MAX
 from gpuwarm.read.smi_layout import HEAD_LINES, LONGEST_HEADER, Layout, layout, split
-from gpuwarm.read.smi_log import SmiLog
+from gpuwarm.read.smi_log import GROUP_MAX, SmiLog
 from gpuwarm.read.smi_plan import Plan, plan
-from gpuwarm.read.text import printable
+from gpuwarm.read.text import margin_shape, printable
 from gpuwarm.recording import SAMPLE
 
 BLOCK_BYTES = 1 << 19  # so big that numpy's cost a call vanishes, so small that a block stays in the cache
+LISTED_MAX = 8  # rows without time and name that are taken for GPUs, so many as machines have; more are a log of one
 ODD_LOOKED_AT = 1000  # lines that are no rows; whether the columns change shows among the first
 GOOD_COMMAND = (
     "nvidia-smi --query-gpu=timestamp,index,pstate,clocks.sm,clocks.mem,power.draw,utilization.gpu,"
@@ -51,6 +52,9 @@ def read(data: bytes, source: str, columns: str | None = None) -> SmiLog:
     if found is None:
         named = "no row has as many values as --columns names" if columns else "nothing tells which column is which"
         raise InputError(f"{source}: {named}; give --columns as in --query-gpu, or log with a header: `{GOOD_COMMAND}`")
+    if found.margin.strip():
+        data = re.sub(rb"(?m)^" + margin_shape(found.margin).encode(), b"", data)
+        return read(data, source, columns)
     if found.delimiter == ";":  # where a comma is the decimal sign
         data = data.replace(b",", b".")
     return _read(data, found, source)
@@ -105,6 +109,7 @@ class _Reader:
         self._strange_time = ""
         self._plan: Plan = {}
         self._gpus: dict[int, _Gpu] = {}
+        self._tail: list[str] = []
         self._headers = 0
         self._damaged = 0
         self._first_damaged: int | None = None  # where in the data
@@ -186,6 +191,8 @@ class _Reader:
             if name != "t_ns":
                 rows[name] = self._plan[name](block) if name in self._plan else np.nan
         self._gpu[begin : self._rows] = self._which(block)
+        count = t_ns.shape[0]
+        self._tail = [*self._tail, *map(block.row, range(max(0, count - GROUP_MAX), count))][-GROUP_MAX:]
 
     def _which(self, block: Block) -> NDArray[np.int64]:
         """The number of each row's GPU."""
@@ -236,21 +243,35 @@ class _Reader:
             where = self._line(self._first_damaged)
             notes.append(f"{self._damaged:,} of its rows cut or damaged, the first in line {where:,}: left out")
         gpus = sorted(self._gpus.values(), key=lambda gpu: gpu.number)
-        return SmiLog(
+        log = SmiLog(
             source=self._source,
             samples=self._samples[: self._rows],
             gpu=self._gpu[: self._rows],
             gpus=tuple(gpu.label for gpu in gpus),
             first=tuple(self._values(gpu.first) for gpu in gpus),
             last=tuple(self._values(gpu.last) for gpu in gpus),
+            tail=tuple(map(self._values, self._tail)),
             clock="none" if self._time is None else self._time.clock,
             notes=tuple(notes),
+        )
+        if any(self._layout.place(name) is not None for name in _IDENTITIES if name != "name"):
+            return log
+        return self._listed(log) if log.clock == "none" else replace(log, gpus=log.gpus if len(gpus) > 1 else ("",))
+
+    def _listed(self, log: SmiLog) -> SmiLog:
+        """A log without time that names no GPU: few rows are what one query says of several GPUs."""
+        if self._headers or not 1 < self._rows <= LISTED_MAX:
+            return log
+        note = f"the rows tell neither GPU nor time: taken for {self._rows} GPUs in their order; query index to be sure"
+        rows = np.arange(self._rows)
+        return replace(
+            log, gpu=rows, gpus=tuple(map(str, rows)), first=log.tail, last=log.tail, notes=(*log.notes, note)
         )
 
     def _values(self, row: str) -> dict[str, str]:
         texts = split(row, self._layout.delimiter)
         return {
-            column.field: text.strip()
+            column.field: text.strip(' \t"')
             for column, text in zip(self._layout.columns, texts, strict=False)
             if column.field
         }

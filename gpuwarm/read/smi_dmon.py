@@ -7,7 +7,7 @@ from gpuwarm.errors import InputError
 from gpuwarm.read import smi_csv
 from gpuwarm.read.smi_columns import Column
 from gpuwarm.read.smi_log import SmiLog
-from gpuwarm.read.text import ENDS_BYTES, printable
+from gpuwarm.read.text import ENDS_BYTES, LONGEST_MARGIN, margin_shape, printable
 
 GOOD_COMMAND = "nvidia-smi dmon -s pcu -o DT -f FILE"
 _FIELDS = {
@@ -22,16 +22,20 @@ _FIELDS = {
     "pclk": "clocks.sm",
     "fb": "memory.used",
 }
-_HEADER = re.compile(rb"(?m)^[ \t]*#[ \t#]*((?:Date|Time|gpu)\b[ \t\w,]*?)[ \t\r]*$")
+# The names of the columns, with commas under --format csv; one of gpu's neighbours tells them from prose.
+_NAMES = (
+    rb"((?:(?:Date|Time),?[ \t]*){0,2}gpu\b(?=.{0,300}\b(?:pid|pwr|sm|fb|mclk|pviol|sbecc|rxpci)\b)[ \t\w,\r]{0,400})$"
+)
+# Something before every line, "#" (which Markdown takes for its own), the names.
+_HEADER = re.compile(rb"(?m)^([^,\n]{0,%d}?)((?:#[ \t]*){0,3})\b%b" % (LONGEST_MARGIN, _NAMES))
+_REPEATED = re.compile(rb"(?m)^[ \t#]*" + _NAMES)
+_NO_ROW = re.compile(rb"(?m)^[ \t#]*(?:Date|Time|gpu|YYYYMMDD|HH:MM:SS|Idx)\b.*\n?|\^C")  # a terminal echoes Ctrl-C
 
 
 def recognise(data: bytes) -> bool:
     """Whether there is dmon's header in it."""
-    found = _HEADER.search(data, 0, ENDS_BYTES)
-    header = b"" if found is None else found[1]
-    labels = header.replace(b",", b" ").decode().split()
-    # Commas stand in anybody's tables, too.
-    return "gpu" in labels and (b"," not in header or len(_FIELDS.keys() & set(labels)) > 1)
+    header = _HEADER.search(data, 0, ENDS_BYTES)
+    return header is not None and (b"#" in header[0] or b"," not in header[0])  # commas stand in anybody's tables, too
 
 
 def read(data: bytes, source: str) -> SmiLog:
@@ -40,9 +44,11 @@ def read(data: bytes, source: str) -> SmiLog:
     Raises:
         InputError: it is pmon's, its columns change, or it has no row.
     """
-    if b"," in _HEADER.findall(data)[0]:  # --format csv
-        data = data.replace(b",", b" ")
-    headers = list(dict.fromkeys(b" ".join(header.split()) for header in _HEADER.findall(data)))
+    header = _HEADER.search(data, 0, ENDS_BYTES)
+    if header and header[1].strip(b" \t#"):
+        margin = header[1].decode("utf-8", "replace")
+        data = re.sub(rb"(?m)^" + margin_shape(margin).encode(), b"", data)
+    headers = list(dict.fromkeys(b" ".join(h.replace(b",", b" ").split()) for h in _REPEATED.findall(data)))
     if b"pid" in headers[0].split():
         raise InputError(
             f"{source} is of `nvidia-smi pmon`, which tells processes and no clocks: log with `{GOOD_COMMAND}`"
@@ -52,18 +58,16 @@ def read(data: bytes, source: str) -> SmiLog:
             f"{source} changes its columns ({printable(headers[1].decode())}): give each part as a file of its own"
         )
     labels = headers[0].decode().lower().split()
-    rows = re.sub(
-        rb"(?m)^[ \t]*#[ \t#]*(?![ \t#\d]).*\n?|\^C", b"", data
-    )  # a terminal echoes the Ctrl-C that ends dmon
-    rows = re.sub(rb"(?m)^[ \t]*#?[ \t]*|[ \t\r]+$", b"", rows)  # a script that is quoted may hide rows behind #, too
+    rows = _NO_ROW.sub(b"", data)
+    rows = re.sub(rb"(?m)^[ \t]*#?[ \t]*|[ \t\r,]+$", b"", rows)  # a script that is quoted may hide rows behind #, too
     columns = [Column(_FIELDS.get(label, "")) for label in labels]
     timed = "time" in labels
     if timed:
         columns[labels.index("time")] = Column("timestamp")
         if labels[0] == "date":
-            rows = re.sub(rb"(?m)^(\d{4})(\d\d)(\d\d)[ \t]+(?=\d)", rb"\1-\2-\3T", rows)
+            rows = re.sub(rb"(?m)^(\d{4})(\d\d)(\d\d),?[ \t]+(?=\d)", rb"\1-\2-\3T", rows)
             columns = columns[1:]
-    log = smi_csv.read_rows(re.sub(rb"[ \t]+", b",", rows), source, tuple(columns))
+    log = smi_csv.read_rows(re.sub(rb"[ \t]*,[ \t]*|[ \t]+", b",", rows), source, tuple(columns))
     if timed:
         return log
     note = f"the rows carry no time: one a second is assumed, dmon's default; `{GOOD_COMMAND}` writes times"

@@ -24,6 +24,7 @@ class Layout:
     delimiter: str
     begin: int  # byte of the first line after the header
     header: str = ""
+    margin: str = ""  # what stands before every line
     notes: tuple[str, ...] = ()
 
     def place(self, field: str) -> int | None:
@@ -41,16 +42,18 @@ def layout(data: bytes, given: tuple[Column, ...] | None) -> Layout | None:
     head = data[:HEAD_BYTES].split(b"\n", HEAD_LINES)[:HEAD_LINES]
     begin = 0
     for raw in head:
-        line = raw.decode("utf-8", "replace").strip() if len(raw) < LONGEST_HEADER else ""
+        text = raw.decode("utf-8", "replace").rstrip() if len(raw) < LONGEST_HEADER else ""
+        queried = re.search(r"--query-gpu[= ][\"']?([\w.]+(?:, *[\w.]+)+)", text)
+        margin = "" if queried else smi_columns.margin(text)
+        line = text[len(margin) :].strip()
         end = begin + len(raw) + 1
-        queried = re.search(r"--query-gpu[= ]([\w.]+(?:,[\w.]+)+)", line)
         if queried and given is None:
             given = smi_columns.given(queried[1])
         for delimiter in () if queried else _DELIMITERS:
             texts = split(line, delimiter)
             if smi_columns.is_header(texts):
                 columns = given if given and len(given) == len(texts) else tuple(map(smi_columns.named, texts))
-                return Layout(columns, delimiter, end, line)
+                return Layout(columns, delimiter, end, line, margin)
             if given is not None and len(texts) == len(given) > 1 and any(text[:1].isdigit() for text in texts):
                 return Layout(given, delimiter, begin)
         begin = end

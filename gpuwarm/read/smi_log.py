@@ -36,6 +36,7 @@ class SmiLog:
     gpus: tuple[str, ...]  # index, bus id or UUID, as the log names them; one "" where it names none
     first: tuple[Mapping[str, str], ...]  # of each GPU, its first row's values by query name
     last: tuple[Mapping[str, str], ...]
+    tail: tuple[Mapping[str, str], ...]  # the last rows, at most GROUP_MAX
     clock: Clock  # whose time t_ns is: nanoseconds since 1970, since midnight, or counted rows
     notes: tuple[str, ...] = ()
 
@@ -46,6 +47,7 @@ def machine_state(log: SmiLog) -> MachineState:
     Raises:
         InputError: no row shows anything.
     """
+    log = _by_position(log)
     gpus = tuple(gpu_state(row) for row in log.last)
     if all(gpu == GpuState() for gpu in gpus):
         raise InputError(f"{log.source} has columns of nvidia-smi and no value of its in them; `nvidia-smi -q` has all")
@@ -172,7 +174,7 @@ def _by_position(log: SmiLog) -> SmiLog:
 
     nvidia-smi asks one GPU after the other, always in the order of their indices, and then waits for its period.
     """
-    if len(log.gpus) > 1 or log.gpus[0]:
+    if len(log.gpus) > 1 or log.gpus[0] or log.clock == "none":
         return log
     steps = np.diff(log.samples["t_ns"], append=np.iinfo(np.int64).max)
     for many in range(2, GROUP_MAX + 1):
@@ -182,13 +184,14 @@ def _by_position(log: SmiLog) -> SmiLog:
         within, between = np.split(steps[: groups * many].reshape(groups, many), [many - 1], axis=1)
         apart = between[:, 0] > GROUP_RATIO * np.maximum(within.max(axis=1), 1)
         if apart.mean() >= GROUP_SHARE:
+            in_order = [log.tail[-1 - (steps.size - 1 - gpu) % many] for gpu in range(many)]
             note = f"the log names no GPU but has {many} rows at a time: taken for GPUs 0 to {many - 1} in their order"
             return replace(
                 log,
                 gpu=np.arange(steps.size) % many,
                 gpus=tuple(map(str, range(many))),
                 first=log.first * many,
-                last=log.last * many,
+                last=tuple(in_order),
                 notes=(*log.notes, note),
             )
     return log

@@ -31,7 +31,7 @@ _OWN_KEYS = frozenset(  # that nobody else writes: one is enough
         "current power limit",
     )
 )
-_GPU_KEYS = _OWN_KEYS | {"product name", "gpu uuid", "compute mode", "power draw"}
+_GPU_KEYS = _OWN_KEYS | {"product name", "gpu uuid", "compute mode", "power draw", "graphics", "sm"}
 _KNOWN_KEYS = _GPU_KEYS | {"driver version", "attached gpus", "cuda version"}
 KNOWN_KEYS_MIN = 2  # of them make text a part of -q
 _REASONS = ("clocks event reasons", "clocks throttle reasons")
@@ -61,6 +61,7 @@ class _Log:
     """What is common to the GPUs, and the GPUs."""
 
     head: dict[str, str] = field(default_factory=dict)
+    before: list[tuple[tuple[str, ...], str, str]] = field(default_factory=list)  # leaves above the first GPU
     gpus: list[_Gpu] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -139,8 +140,11 @@ def _tell(log: _Log, path: tuple[str, ...], key: str, value: str) -> None:
     """Give a leaf to its GPU; in a part without lines that name GPUs, the next one begins where a key recurs."""
     if not log.gpus:
         log.head[key] = value
+        log.before.append((path, key, value))
         if key in _GPU_KEYS:
-            log.gpus.append(_Gpu(None, {("", name): text for name, text in log.head.items()}))
+            log.gpus.append(_Gpu(None))
+            for leaf in log.before[:-1]:
+                log.gpus[0].add(*leaf)
     elif log.gpus[-1].bus_id is None and key in _OWN_KEYS and (path[-1] if path else "", key) in log.gpus[-1].leaves:
         log.gpus.append(_Gpu(None))
     if log.gpus:
@@ -183,6 +187,9 @@ def xml_machine_state(text: str, source: str) -> MachineState:
     """
     if "<!ENTITY" in text:
         raise InputError(f"{source} declares XML entities, nvidia-smi never does; give what `nvidia-smi -q -x` prints")
+    lines = text.split("\n")
+    margins = (line[: line.index("<nvidia_smi_log")] for line in lines if "<nvidia_smi_log" in line)
+    text = "\n".join(without_margin(lines, margins))
     logs = []
     for document in text.split("<nvidia_smi_log")[1:]:
         body, end, _ = document.partition("</nvidia_smi_log>")
@@ -291,7 +298,10 @@ def _gpu(gpu: _Gpu, index: int | None) -> GpuState:
     told_all = ("", "accounting mode") in gpu.leaves  # what follows MIG devices in every version
     values = smi_fields.gpu_fields(candidates)
     mig_mode = mode("mig mode", " mig", smi_fields.on_off)
-    reasons = [(key, value) for (section, key), value in gpu.leaves.items() if section in _REASONS]
+    reasons, grepped = (
+        [(key, value) for (section, key), value in gpu.leaves.items() if section in sections]
+        for sections in (_REASONS, ("",))
+    )
     counters = [(key, value) for (section, key), value in gpu.leaves.items() if section == _COUNTERS]
     return GpuState(
         **{
@@ -301,7 +311,7 @@ def _gpu(gpu: _Gpu, index: int | None) -> GpuState:
             "mig_mode": mig_mode,
             "mig_devices": None if mig_mode is None else gpu.mig_devices or (0 if told_all else None),
             "ecc_mode": mode("ecc mode", " ecc", smi_fields.on_off),
-            "event_reasons": smi_fields.active_reasons(reasons),
+            "event_reasons": smi_fields.active_reasons(reasons or grepped),
             "event_reason_counters_us": dict(smi_fields.reason_counters(counters)),
             "processes": _processes(gpu.processes),
         }

@@ -26,6 +26,8 @@ TELLS_MORE = "a table leaves out clocks, event reasons, default power limit and 
 _INNER_RULE = re.compile(r"[+|][-=]{5,}(?:[+|][-=]{5,})*[+|]?")
 _MARGIN = re.compile(r"(.*?)(?:\+(?:[-=]+\+)+|\|(?:[-=]+[+|])+)$")
 _BUS_ID = re.compile(r"\b([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])\b")
+_FIRST_ROW = re.compile(r"\|\s*" + _BUS_ID.pattern)  # of a GPU; in other tools' tables the bus id is in a sentence
+_SECOND_ROW = re.compile(r"/ {0,9}\S{1,9} {0,9}\| {0,9}\d{1,9} ?Mi?B {0,9}/ {0,9}\d{1,9} ?Mi?B {0,9}\|")
 _LABELS = (
     ("index", re.compile(r"\b(?:GPU|Nb\.)(?=\s+Name)")),
     ("name", re.compile(r"\bName\b")),
@@ -73,7 +75,7 @@ def recognise(text: str) -> bool:
     lines = text.splitlines()
     if any("NVIDIA-SMI" in line and "|" in line for line in lines):
         return True
-    return any(line.count("|") > 1 and _BUS_ID.search(line) for line in lines)
+    return any(line.count("|") > 1 and (_FIRST_ROW.search(line) or _SECOND_ROW.search(line)) for line in lines)
 
 
 def machine_state(lines: list[str], source: str) -> MachineState:
@@ -114,6 +116,7 @@ def _tables(lines: list[str]) -> list[_Table]:
                 tables.append(_Table())
             tables[-1].versions = _versions(rows)
             read_section = _read_gpus
+            read_section(tables[-1], [row for row in rows if "NVIDIA-SMI" not in row])  # grep drops rules
         elif "MIG devices" in said:
             table.mig_devices = []
             table.mig_devices_ended = "No MIG devices" in said
@@ -218,6 +221,9 @@ def _read_gpus(table: _Table, lines: list[str]) -> None:
         if re.match(r"\d+\\?\.?\s", cells[0]) and (table.header or _BUS_ID.search("|".join(cells))):
             table.gpus.append({})
             table.rows_of_gpu = 0
+        elif _SECOND_ROW.search("|".join(cells)) and (not table.gpus or "memory_row" in table.gpus[-1]):
+            table.gpus.append({})  # grep left this row alone
+            table.rows_of_gpu = 1
         elif not table.gpus:
             continue
         header = table.header or _DEFAULT_HEADER

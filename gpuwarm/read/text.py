@@ -1,5 +1,6 @@
 """Bytes somebody saved, pasted or piped -> text, without what shells, terminals, mail and web pages add to it."""
 
+import html
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -33,8 +34,12 @@ _UTF16_SHARE = 0.3  # of NULs at odd (or even) places; half of all bytes are NUL
 _CONTROLS = bytes(byte for byte in range(32) if byte not in b"\t\n\v\f\r\b\x1b")
 _CONTROL_SHARE = 0.1  # of bytes no text has; a log has an escape sequence or two a line
 
+ENDS_BYTES = 1 << 20  # of a file, within which its kind shows
 LONGEST_MARGIN = 200  # characters; a time stamp and the name of a container have less
 
+_ESCAPED_PAGE = re.compile(rb"&nbsp;|&[lg]t;|&#\d+;|<br ?/?>|</?pre>")  # the source of a web page, not what it shows
+_BREAK = re.compile(r"<br ?/?>\n?|</(?:p|div)>")
+_TAG = re.compile(r"</?(?:pre|code|p|div|span)\b[^<>]*>")
 _ESCAPE = re.compile(r"\x1b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[()][0-9A-B]|[=>78cDEHM])")
 _LINE_END = re.compile(r"\r+\n|[\r\v\f\x85\u2028\u2029]")
 _ESCAPED = re.compile(r"\\([nrt\"/\\]|u00[2-7][0-9a-f])")  # text within JSON, or printed as a string of Python's
@@ -84,6 +89,8 @@ def utf8(data: bytes, source: str) -> bytes:
             f"{source} is not text; expected is what nvidia-smi or trtexec prints, for example `nvidia-smi -q`"
         )
     data = data.removeprefix(b"\xef\xbb\xbf")
+    if _ESCAPED_PAGE.search(data, 0, ENDS_BYTES) and b"<nvidia_smi_log" not in data:  # XML escapes by itself
+        data = _TAG.sub("", html.unescape(_BREAK.sub("\n", data.decode("utf-8", "replace")))).encode()
     if not probe.strip() and not data.strip():
         raise InputError(
             f"{source} is empty; expected is what nvidia-smi or trtexec prints, for example `nvidia-smi -q`"
@@ -112,9 +119,6 @@ _UNPRINTABLE = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u206
 def printable(text: str) -> str:
     """Text on one line that does nothing to a terminal but stand there."""
     return _UNPRINTABLE.sub("", " ".join(text.split()))
-
-
-ENDS_BYTES = 1 << 20  # of a file, within which its kind shows
 
 
 def has_any(data: bytes, marks: Iterable[bytes]) -> bool:
@@ -148,17 +152,58 @@ def without_margin(lines: list[str], anchors: Iterable[str]) -> list[str]:
         lines: all lines.
         anchors: what stands before text that certainly began at the left edge; digits in it may differ by line.
     """
-    shapes = Counter(
-        "".join("\\d" if sign.isdigit() else re.escape(sign) for sign in margin)
-        for margin in anchors
-        if len(margin) <= LONGEST_MARGIN
-    )
+    shapes = Counter(margin_shape(margin) for margin in anchors if len(margin) <= LONGEST_MARGIN)
     if not shapes:
         return lines
     shape = shapes.most_common(1)[0][0]
     margin = re.compile(shape)
     bare = re.compile(shape.removesuffix("\\ ") + "$")  # an empty line loses the blank at its end
     return [line[found.end() :] if (found := margin.match(line) or bare.match(line)) else line for line in lines]
+
+
+def margin_shape(margin: str) -> str:
+    """The pattern of a margin; digits in it may differ by line."""
+    return "".join("\\d" if sign.isdigit() else re.escape(sign) for sign in margin)
+
+
+# What srun -l, pdsh, Ansible and Docker Compose put before each line of a machine's output.
+_LABELLED = re.compile(rb"(?m)^[ \t]*([\w.-]{1,64})(:|[ \t]+\|)(?:[ \t]+|\r?$)(.*)")
+SAID_BY_ALL = 20  # characters; so long are rules and headers, which every machine's output has
+
+
+def without_labels(data: bytes, source: str) -> bytes:
+    """Cut the name of the machine from before each line.
+
+    Raises:
+        InputError: the lines are of several machines.
+    """
+    head = data[:ENDS_BYTES]
+    labelled = _LABELLED.findall(head)
+    if not labelled or 2 * len(labelled) < sum(not line.isspace() for line in head.split(b"\n") if line):
+        return data
+    said: dict[bytes, set[bytes]] = {}
+    for label, _, line in labelled:
+        said.setdefault(label, set()).add(line.strip())
+    if len(said) == 1:
+        label, sign, _ = labelled[0]
+        return re.sub(rb"(?m)^[ \t]*%b%b[ \t]?" % (re.escape(label), re.escape(sign)), b"", data)
+    if any(len(line) >= SAID_BY_ALL for line in set.intersection(*said.values())):
+        label, sign, _ = labelled[0]
+        pattern = printable((label + sign).decode("utf-8", "replace"))
+        raise InputError(
+            f"{source} holds lines of {len(said)} machines, each with its name before it: give one machine's, "
+            f"`grep '^ *{pattern}' FILE | gpuwarm check -`"
+        )
+    return data
+
+
+# AMD-SMI, HL-SMI (Gaudi), MX-SMI (MetaX), npu-smi (Ascend): their tables are laid out after NVIDIA's.
+_OTHER_SMI = r"(?i)\b(?!nvidia)[a-z]+-smi\b.{0,80}\bversion"
+
+
+def is_of_another_smi(text: str) -> bool:
+    """Whether a table is of another maker's tool."""
+    return re.search(_OTHER_SMI, text) is not None and "NVIDIA-SMI" not in text
 
 
 # The first that is found says what a text looks like.
@@ -173,11 +218,24 @@ _LOOKS = (
     (r'"schema":\s*"gpuwarm\.', "gpuwarm's own JSON output"),
     (r"(?m)^GPU \d+: .*\(UUID: ", "`nvidia-smi -L`, which lists GPUs and nothing more"),
     (r"\bGPU0\b.*\bCPU Affinity\b", "`nvidia-smi topo -m`"),
+    (r"(?m)^pid, |, (?:used_gpu_memory|process_name)\b", "`--query-compute-apps`, which tells processes and no clocks"),
+    (
+        r"is not a valid field to query",
+        "nvidia-smi refusing a field: `nvidia-smi --help-query-gpu` lists those it knows",
+    ),
+    (r"List of valid properties to query", "the help of nvidia-smi"),
     (r"NVIDIA System Management Interface|nvidia-smi \[OPTION", "the help of nvidia-smi"),
     (r"(?m)^#\s*gpu\s+pid\b", "`nvidia-smi pmon`, which tells processes and no clocks"),
     (r"=== (?:Model|Build|Inference) Options ===|--exportTimes=<file>", "the help of trtexec"),
-    (r"RAM \d+/\d+MB .*(?:GR3D_FREQ|EMC_FREQ)", "Jetson's tegrastats"),
-    (r"ROCm System Management Interface|rocm-smi|amdgpu", "AMD's rocm-smi"),
+    (r"RAM \d+/\d+MB .*(?:CPU \[|GR3D_FREQ|EMC_FREQ)", "Jetson's tegrastats"),
+    (r"(?i)ROCm System Management Interface|rocm-smi|amd-smi|amdgpu", "AMD's rocm-smi"),
+    (_OTHER_SMI, "the table of another maker's accelerators"),
+    (r"(?m)^\[\d+\] .*\|\s*\d+.C, ", "gpustat, which tells no clocks"),
+    (r"DCGM_FI_|(?m:^#Entity )|\| GPU ID \|", "the output of DCGM, which gpuwarm does not read"),
+    (r"(?m)^ *Device \d+ \[.*\] PCIe", "nvtop's screen"),
+    (r"Attribute '\w+' \(", "nvidia-settings, which speaks for a display"),
+    (r"\[[0-9a-f]{4}\]: NVIDIA|controller: NVIDIA", "lspci, which lists devices and not their state"),
+    (r"NVRM: |NVRM version", "the kernel driver's own messages"),
     (r"(?i)^\s*<!doctype html|^\s*<html", "a web page: save the text of the post, not the page"),
     (r"^\s*[\[{]\s*[\[{\"\]}\d-]", "JSON"),
     (r"^\s*<", "XML"),

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import count
 
 from gpuwarm.analysis.checks.product import platform, product
 from gpuwarm.machine import GpuProcess, GpuState, MachineState
@@ -18,8 +19,11 @@ CONTEXT_MIB = 100.0  # a CUDA context takes more; without one the driver itself 
 
 
 def numbered(gpus: Iterable[GpuState]) -> tuple[GpuState, ...]:
-    """GPUs of sources that give no index are called by their place."""
-    return tuple(gpu if gpu.index is not None else replace(gpu, index=place) for place, gpu in enumerate(gpus))
+    """GPUs of sources that give no index are called by their place among those that have none."""
+    gpus = tuple(gpus)
+    taken = {gpu.index for gpu in gpus}
+    free = (number for number in count() if number not in taken)
+    return tuple(gpu if gpu.index is not None else replace(gpu, index=next(free)) for gpu in gpus)
 
 
 def busy(gpu: GpuState) -> bool | None:
