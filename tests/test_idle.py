@@ -9,8 +9,9 @@ import pytest
 from typer.testing import CliRunner
 from virtual_sweep import sweep
 
+from gpuwarm.analysis.contrast import Estimate
 from gpuwarm.analysis.gaps import Situation
-from gpuwarm.analysis.idled import Idleness, idleness
+from gpuwarm.analysis.idled import Idleness, costs, idleness
 from gpuwarm.analysis.pauses import ALIVE, KEPT
 from gpuwarm.cli import app
 from gpuwarm.cli import idle as _command  # noqa: F401 -- registers itself
@@ -116,3 +117,8 @@ def test_three_situations_are_measured_and_the_answer_can_be_given_again(tmp_pat
     assert [step["sm_clock_mhz"] for step in answered["decay"][1]["steps"]][-1] == 345
     assert "SIMULATED" in CliRunner().invoke(app, ["idle", "--from", str(output)]).stdout
     assert list(tmp_path.iterdir()) == [output]
+
+
+def test_a_cost_that_may_be_nothing_is_said_to():
+    assert costs(Estimate(-0.16, (-1.5, 1.2))) == "; what it costs while idling, -0.16 (-1.5 to 1.2) W, may be nothing"
+    assert costs(Estimate(3.0, (2.5, 3.5))) == ", for +3 (2.5 to 3.5) W while idling"

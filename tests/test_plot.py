@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from gpuwarm.analysis.bias import Bias
+from gpuwarm.analysis.pace import Pace
 from gpuwarm.analysis.steady import Warmup
 from gpuwarm.errors import InputError
 from gpuwarm.recording import ITERATION, SAMPLE, Recording
@@ -277,10 +278,20 @@ def test_the_bias_of_no_warmup_of_trtexecs_and_of_the_recommended_one_are_named(
     assert "tolerance, ±1 %" in shown
 
 
+def test_the_bias_of_a_pace_with_few_inferences_names_the_pace_and_no_percentile():
+    rows = tuple(replace(row, p99_bias_pct=None, measured_ms=400.0) for row in ADVICE.bias)
+    paced = replace(ADVICE, bias=rows, pace=Pace(20.0, 10.0, None, None))
+    axes = plot.draw("bias", RECORDING, paced).axes[0]
+    assert axes.get_xlabel() == "warm-up before the benchmark begins (ms of one inference each 20 ms)"
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["tolerance, ±1 %", "mean latency"]
+    assert "; the data ends after 400 ms of it or more" in words(axes.figure)
+
+
 def test_the_bias_between_the_named_warmups_is_a_curve():
     axes = plot.draw("bias", RECORDING, ADVICE).axes[0]
     curve = next(line for line in axes.lines if len(line.get_xdata()) > 20 and line.get_linestyle() == "-")
     lengths, biases = np.array(curve.get_data())
+    assert lengths[0] == 0
     assert lengths[-1] >= 700
     assert biases[lengths < 100].min() > 10
     assert abs(biases[-1]) < 1

@@ -141,11 +141,18 @@ def _about_kept(situations: Sequence[Situation], kept: KeepAlive | None) -> Iter
     tried_ms = [each.keep_alive_ms for each in situations if each.keep_alive_ms is not None]
     cold = any("cold" in (after.latency, after.on_gpu) for after in alive)
     if kept is not None:
-        cost = "" if kept.extra is None else f", for {watts(kept.extra)} while idling"
         does = "keeps it warm" if cold else "is not needed to keep it warm"
-        yield f"A small kernel each {duration(kept.period_ms)} {does} over pauses of {pause(kept.over_s)}{cost}."
+        told = f"A small kernel each {duration(kept.period_ms)} {does} over pauses of {pause(kept.over_s)}"
+        yield f"{told}{'' if kept.extra is None else costs(kept.extra)}."
     elif tried_ms and cold:
         yield f"A small kernel does not keep it warm, not even one each {duration(min(tried_ms))}."
+
+
+def costs(extra: Estimate) -> str:
+    """What keeping warm costs, in words where that is not to be told from nothing."""
+    if extra.interval is not None and extra.covers(0.0):
+        return f"; what it costs while idling, {watts(extra)}, may be nothing"
+    return f", for {watts(extra)} while idling"
 
 
 def _cooling(decay: Decay) -> str:

@@ -241,7 +241,8 @@ def _not_seen(rows: Rows) -> Iterator[str]:
         yield f"rows are {duration(period_ms)} apart: what the GPU did in between is not seen; log with -lms 100"
     used = rows["gpu_util_pct"][np.isfinite(rows["gpu_util_pct"])]
     if used.size and used.max() < USED_PCT:
-        yield f"utilisation is at most {used.max():.0f} %: as far as this log shows, nothing ran on the GPU"
+        most = f"at most {used.max():.0f}" if used.max() > 0 else "0"
+        yield f"utilisation is {most} %: as far as this log shows, nothing ran on the GPU"
 
 
 def _transitions(

@@ -101,7 +101,8 @@ def subject(advice: Advice) -> str:
     if not advice.timed:
         return f"states of {gpu}, {advice.source}"
     what = advice.workload.name or "unnamed workload"
-    with_ = f", {advice.workload.runtime}" if advice.workload.runtime else ""
+    real = advice.workload.runtime is not None and advice.simulated is None  # else the stamp says it
+    with_ = f", {advice.workload.runtime}" if real else ""
     pace = "" if advice.pace is None else f", {advice.pace.words}"
     return f"{what} on {gpu}{with_}, {count(advice.warmup.starts, 'start')}{pace}"
 

@@ -46,7 +46,9 @@ def bias(recording: Recording, advice: Advice) -> Figure:
     if advice.steady is None or not rows:
         why = "there is no steady state" if advice.steady is None else "hardly anything is left after a warm-up"
         raise NothingToShowError(f"{why}, so the bias that a warm-up leaves is not known: measure longer")
-    subtitle = f"What a benchmark of {duration(BENCHMARK_MS)} gets wrong that begins after this warm-up"
+    short_ms = min((row.measured_ms for row in rows if row.measured_ms is not None), default=BENCHMARK_MS)
+    seen = "" if short_ms >= BENCHMARK_MS else f"; the data ends after {duration(short_ms)} of it or more"
+    subtitle = f"What a benchmark of {duration(BENCHMARK_MS)} gets wrong that begins after this warm-up{seen}"
     figure = headed(HEIGHT_IN, recording, advice, subtitle)
     width_in = WIDTH_IN - LEFT_IN - LEGEND_IN
     axes = placed(figure, left_in=LEFT_IN, bottom_in=AXIS_IN, width_in=width_in, height_in=AXES_IN)
@@ -54,6 +56,8 @@ def bias(recording: Recording, advice: Advice) -> Figure:
     _set_axes(axes, rows, tolerance_pct=100 * advice.tolerance)
     _draw_lines(axes, curve(recording, advice.warmup.ends_ms, advice.steady.quantity, _lengths(rows)))
     _draw_points(axes, rows)
+    pace = "continuous inference" if advice.pace is None else advice.pace.words
+    axes.set_xlabel(f"warm-up before the benchmark begins (ms of {pace})")
     axes.margins(y=0.15)
     _name(axes, rows, advice)
     legend([axes])
@@ -75,14 +79,13 @@ def _set_axes(axes: Axes, rows: Sequence[Bias], *, tolerance_pct: float) -> None
     axes.axhline(0, color=MUTED, linewidth=0.8)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
-    axes.set_xlabel("warm-up before the benchmark begins (ms of continuous inference)")
     axes.set_ylabel("bias against steady latency (%)")
 
 
 def _lengths(rows: Sequence[Bias]) -> list[float]:
     longest = max(1.6 * rows[-1].warmup_ms, 1.0)
     shortest = min((row.warmup_ms for row in rows if row.warmup_ms > 0), default=longest)
-    return [float(length) for length in np.geomspace(shortest / 20, longest, CURVE_POINTS)]
+    return [0.0, *(float(length) for length in np.geomspace(shortest / 20, longest, CURVE_POINTS))]
 
 
 def _draw_lines(axes: Axes, rows: Sequence[Bias]) -> None:
@@ -93,7 +96,8 @@ def _draw_lines(axes: Axes, rows: Sequence[Bias]) -> None:
 
 def _draw_points(axes: Axes, rows: Sequence[Bias]) -> None:
     means, tails = _known(rows)
-    axes.plot(*tails.T, "^", color=VERMILLION, markersize=5.5, clip_on=False, label="99th percentile")
+    if tails.size:  # few inferences have none
+        axes.plot(*tails.T, "^", color=VERMILLION, markersize=5.5, clip_on=False, label="99th percentile")
     axes.plot(*means.T, "o", color=BLUE, markersize=5.5, clip_on=False, label="mean latency")
 
 

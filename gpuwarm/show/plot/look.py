@@ -69,7 +69,8 @@ def headed(height_in: float, recording: Recording, answer: Answer, subtitle: str
 
 
 def _title(recording: Recording, answer: Answer) -> str:
-    versions = recording.meta.versions
+    # Of a simulated GPU the stamp says enough.
+    versions = {name: version for name, version in recording.meta.versions.items() if version != "simulated"}
     parts = (
         (answer.gpu.name if answer.gpu else None) or "unknown GPU",
         answer.workload.name,

@@ -142,10 +142,11 @@ def _deciding(advice: Advice, numbers: Sequence[int]) -> int:
 def _subtitle(recording: Recording, view: StartView, advice: Advice) -> str:
     if not len(view.iterations):
         return f"GPU state: {count(len(view.samples), 'sample')}, no inference timed"
-    which, starts = "", len(recording.meta.starts)
-    if starts > 1:
+    which, starts = "", advice.warmup.starts
+    if len(recording.meta.starts) > 1:
         longest = " (the longest to warm up)" if view.number == advice.warmup.longest_start else ""
-        which = f"start {view.number + 1} of {starts}{longest}, "
+        of = f" of {starts}" if view.number < starts else ""  # those judged; more may have timed the driver alone
+        which = f"start {view.number + 1}{of}{longest}, "
     counted = latency.counted(recording, len(view.iterations))
     return f"Latency and GPU state: {which}{counted}; behaviour: {advice.behaviour}"
 
