@@ -88,6 +88,14 @@ def test_what_cpp_prints_for_no_number_is_a_missing_time():
     assert "2 of its 4 rows have no compute time" in said(trace)
 
 
+def test_pauses_between_inferences_are_a_pace():
+    (trace,) = read(dumped(rows(40, step_ms=52.0)))
+    assert [phase.interval_ms for phase in trace.recording.meta.starts[0].phases] == [None, 52.0]
+    for back_to_back in (rows(40), rows(40, compute_ms=0.03, step_ms=0.2), rows(5, step_ms=52.0)):
+        (trace,) = read(dumped(back_to_back))
+        assert trace.recording.meta.starts[0].phases[1].interval_ms is None
+
+
 def test_a_time_that_is_none_is_missing():
     (trace,) = read(dumped([row(0.5, 2.0), row(2.5, -0.5), row(4.5, 0.0), row(6.5, 2.0)]))
     assert np.isnan(trace.recording.iterations["gpu_ns"]).tolist() == [False, True, True, False]

@@ -22,6 +22,9 @@ PHASES = (
 BUSY = 1
 ALIKE_SHARE = 0.25  # by which the medians of several starts of one workload may differ; other batches differ by more
 SAME_RUN_SHARE = 0.03  # by which the medians of a run's log and times may: the log's is without warm-up
+WORK = ("enqueue_ns", "h2d_ns", "gpu_ns", "d2h_ns")  # of an inference
+PACED_TIMES, PACED_MIN_NS = 2.0, 1_000_000  # so much longer than the work, and a launch that waits for a busy host
+PACED_MIN_ROWS = 10
 GPU_SHARE_MIN = 0.9  # of the wall time spent computing, or the GPU waited
 NEIGHBOUR_MIB = 1500.0  # in use before an engine is loaded; a CUDA context alone takes 250 to 600
 NS_PER_MS = 1e6
@@ -118,9 +121,20 @@ def _of_times(source: str, times: Times, run: Run | None) -> Trace:
             "trtexec replayed a CUDA graph: it ran the first inference, to capture it, before the times begin; "
             "--noCudaGraph shows it"
         )
-    start = Start(phases=PHASES, removed_warmup_ms=times.removed_warmup_ms)
+    phases = (PHASES[0], replace(PHASES[BUSY], interval_ms=_interval_ms(times.iterations)))
+    start = Start(phases=phases, removed_warmup_ms=times.removed_warmup_ms)
     times.iterations["phase"] = BUSY
     return _trace(source, times.iterations, start, notes, run)
+
+
+def _interval_ms(iterations: Rows) -> float | None:
+    """From one inference to the next, where the GPU waits for longer than all the work takes, as with --idleTime."""
+    if iterations.size < PACED_MIN_ROWS:
+        return None
+    step_ns = float(np.median(np.diff(iterations["t_ns"])))
+    known = (column for column in (iterations[name] for name in WORK) if np.isfinite(column).any())
+    work_ns = sum(float(np.nanmedian(column)) for column in known)
+    return step_ns / NS_PER_MS if step_ns > PACED_TIMES * work_ns + PACED_MIN_NS else None
 
 
 def _trace(source: str, iterations: Rows, start: Start, notes: Sequence[str], run: Run | None) -> Trace:
