@@ -300,6 +300,12 @@ def test_at_a_terminal_the_change_is_asked_for(recorder: Recorder, typed: str):
     assert (recorder.folder / "a.times.json").exists() is (typed == "y")
 
 
+def test_a_command_that_cannot_be_adapted_is_said_to(recorder: Recorder):
+    ran = recorder.run("--adapt", "--", "sh", "-c", "exit 3")
+    assert ran.returncode == 3
+    assert "no word of the command is trtexec, so --adapt changes nothing" in ran.stderr
+
+
 def test_a_trtexec_that_fails_keeps_its_exit_code_and_leaves_the_states(recorder: Recorder):
     done = recorder.run("--adapt", "--", "trtexec")
     assert done.returncode == 1

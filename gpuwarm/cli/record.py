@@ -100,6 +100,8 @@ def _chosen(command: Sequence[str], times: Path, *, adapt: bool | None, gpu: str
     from gpuwarm.studies import trtexec
 
     if trtexec.place(command) is None:
+        if adapt and command:
+            typer.echo("gpuwarm: no word of the command is trtexec, so --adapt changes nothing", err=True)
         return command
     device = trtexec.value(command, "--device")
     if gpu is None and device not in (None, "0"):
