@@ -66,6 +66,13 @@ def test_one_slow_first_inference_is_answered_in_iterations() -> None:
     )
 
 
+def test_slow_ones_that_are_rarer_than_p99_shows_are_told() -> None:
+    latency_ms = measured.noisy(np.full(2500, 2.0), seed=1)
+    latency_ms[400::500] = 30.0
+    found = advice.of(measured.recording(measured.inference(0, latency_ms)))
+    assert "once warm, 5 of 2,500 took more than twice as long, up to 30 ms" in found.evidence
+
+
 def test_latency_that_follows_the_host_is_not_laid_on_the_gpu() -> None:
     wander = 2.0 + 0.3 * np.sin(np.arange(3000) / 100) * np.linspace(0.3, 1, 3000)
     rows = measured.inference(0, wander)

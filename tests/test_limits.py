@@ -212,3 +212,9 @@ def test_a_gpu_that_takes_much_longer_than_its_enqueue_does_not_wait_for_it() ->
     found = launched(follows=5.0)
     assert follows_enqueue(found, stretches(found)[0]) == 0.0
     assert limits.of(found, stretches(found), None, warm_after_ms=0.0).bound == "gpu"
+
+
+def test_an_enqueue_that_is_known_of_the_first_inferences_alone_is_told() -> None:
+    found = held()
+    found.iterations["enqueue_ns"][100:] = np.nan
+    assert limits.of(found, stretches(found), None, warm_after_ms=1000.0).parts.enqueue_ms == pytest.approx(0.05)

@@ -71,10 +71,13 @@ class Limits:
 def of(recording: Recording, found: Sequence[Stretch], gpu: GpuState | None, *, warm_after_ms: float | None) -> Limits:
     """What limits the stretches `found` in a recording once warm; `gpu` has its limits."""
     warm = since(recording, found, warm_after_ms)
+    busy = since(recording, found, 0.0)
     measured = parts(warm)
+    if measured.enqueue_ms is None:  # a file may tell it of the first inferences alone
+        measured = replace(measured, enqueue_ms=parts(busy).enqueue_ms)
     follows = median([grows for grows in (follows_enqueue(recording, each) for each in found) if grows is not None])
     paced = pace_of(warm, latency_ms=measured.host_ms, gpu_ms=measured.gpu_ms)
-    held = throttling(since(recording, found, 0.0), warm, gpu, paced)
+    held = throttling(busy, warm, gpu, paced)
     return Limits(measured, *bound(measured, gpu_per_enqueue=follows), held, paced)
 
 

@@ -69,6 +69,7 @@ class Judgement:
     transitions: tuple[Transition, ...] = ()  # all of the recording
 
 
+RARE_TIMES, RARE_SHARE = 2.0, 0.01  # of steady latency; p99 tells of more
 GPU_BOUND_SHARE = 0.9  # of the latency is the GPU's own time: the host can only add jitter to it
 COMMON_WARMUPS_MS = (0.0, 200.0)  # none, and trtexec's default
 # Rounded up to two digits, and these; at most a sixth more.
@@ -129,7 +130,13 @@ def judge(
     return Judgement(
         deciding.course.behaviour,
         tuple(name for name in also if name != deciding.course.behaviour),
-        (*deciding.course.evidence, *deciding.settling.flags, *_apart(starts, steady), *_removed(removed_ms)),
+        (
+            *deciding.course.evidence,
+            *deciding.settling.flags,
+            *_rare(steady),
+            *_apart(starts, steady),
+            *_removed(removed_ms),
+        ),
         warmup,
         _steady(steady, each),
         tuple(bias(warm, ms) for ms in asked),
@@ -223,6 +230,16 @@ def _apart(starts: list[_Judged], steady: list[_Judged]) -> tuple[str, ...]:
     told = [name.replace("_", " ") for name in others if name != "no_steady_state"]
     what = f" ({', '.join(told)})" if told else ""
     return (f"{count(len(starts) - len(steady), 'start')} of {len(starts)} found no steady state{what}",)
+
+
+def _rare(steady: list[_Judged]) -> tuple[str, ...]:
+    """Single slow ones that no percentile told here shows."""
+    latency_ms = np.concatenate([start.stretch.latency_ms[start.course.end :] for start in steady])
+    slow = int(np.sum(latency_ms > RARE_TIMES * np.median(latency_ms)))
+    if not 0 < slow < RARE_SHARE * latency_ms.size:
+        return ()
+    longest = duration(float(latency_ms.max()))
+    return (f"once warm, {slow:,} of {latency_ms.size:,} took more than twice as long, up to {longest}",)
 
 
 def _removed(removed_ms: float) -> tuple[str, ...]:
