@@ -316,6 +316,27 @@ def test_a_gpu_that_could_not_be_opened_stands_beside_the_others(name: str):
     assert (lost.index, lost.pci_bus_id, lost.trouble) == (5, "0000:47:00.0", "Unknown Error")
 
 
+def test_the_guests_that_a_host_lists_are_no_gpus():
+    text = """\
+| NVIDIA-SMI 470.63                 Driver Version: 470.63                    |
+|---------------------------------+------------------------------+------------+
+| GPU  Name                       | Bus-Id                       | GPU-Util   |
+|      vGPU ID     Name           | VM ID     VM Name            | vGPU-Util  |
+|=================================+==============================+============|
+|   0  NVIDIA A16                 | 00000000:3B:00.0             |  12%       |
+|      3251634243  NVIDIA A16-4Q  | 1234      desk               |     10%    |
++---------------------------------+------------------------------+------------+
+"""
+    (gpu,) = nvidia_smi.machine_state(text.encode(), "x").gpus
+    assert (gpu.name, gpu.utilization_pct) == ("NVIDIA A16", 12)
+
+
+def test_a_gpu_cut_out_of_xml_is_read():
+    whole = (DATA / "q.xml").read_text()
+    part = whole[whole.index("<gpu id=") : whole.index("</gpu>") + len("</gpu>")]
+    assert nvidia_smi.machine_state(part.encode(), "x").gpus == read("q.xml").gpus[:1]
+
+
 OTHER_MAKERS = """\
 +-----------------------------------------------------------------------------+
 | {title}              Driver Version: 1.15.1                           |

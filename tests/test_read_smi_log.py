@@ -68,6 +68,7 @@ VARIANTS = {
     "quoted in a mail": lambda text: re.sub(r"(?m)^(?=.)", "> ", text),
     "named by pdsh": lambda text: re.sub(r"(?m)^(?=.)", "node-04: ", text),
     "stamped by a container": lambda text: re.sub(r"(?m)^(?=.)", "2025-03-04T09:11:12.250118Z ", text),
+    "logged by Python": lambda text: re.sub(r"(?m)^(?=.)", "2025-03-04 09:11:12,250 INFO root: ", text),
     "after a prompt": lambda text: f"me@host:~$ nvidia-smi --query-gpu=timestamp --format=csv -lms 100\n{text}",
     "with ISO dates": lambda text: text.replace("2025/03/04 ", "2025-03-04T"),
     "with day first": lambda text: text.replace("2025/03/04", "24-03-2025"),
@@ -143,6 +144,18 @@ def test_few_rows_without_time_and_index_are_one_each_of_several_gpus():
     assert any("taken for 3 GPUs in their order" in note for note in state.notes)
     (gpu,) = nvidia_smi.machine_state(log(header, *3 * rows[:2], *3 * rows[:1]), "x").gpus  # a log
     assert gpu.sm_clock_mhz == 300
+
+
+def test_rows_of_several_machines_are_not_taken_for_one():
+    rows = log("n1: 0, P0, 345 MHz, 68.10 W", "n2: 0, P0, 1980 MHz, 412.77 W")
+    with pytest.raises(InputError, match="lines of 2 machines"):
+        nvidia_smi.machine_state(rows, "x")
+
+
+def test_prose_is_no_log():
+    assert (
+        nvidia_smi.samples(log("My gpu, power, clocks and temperature.", "Runs at 21 MHz, 22 W, 35 C, hm"), "x") is None
+    )
 
 
 def test_check_sees_every_gpu_of_a_log_that_names_none():

@@ -64,7 +64,7 @@ def machine_state(data: bytes, source: str, *, columns: str | None = None) -> Ma
 
 
 def _read(data: bytes, lines: list[str], text: str, source: str) -> MachineState | None:
-    if "<nvidia_smi_log" in text:
+    if "<nvidia_smi_log" in text or "<gpu id=" in text:
         return smi_query.xml_machine_state(text, source)
     if is_of_another_smi(text):
         return None

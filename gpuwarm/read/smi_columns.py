@@ -141,7 +141,9 @@ def _in_words(name: str) -> str:
     return next((f for needed, barred, f in _WORDS if all(map(has, needed)) and not any(map(has, barred))), "")
 
 
-_FIRST = re.compile(r"([^,;\t]*?[ >\"]|[^\w,;\t]+)([a-z][\w.]*)(?=(?: \[\S+\])?\s*(?:[,;\t]|$))")
+_FIRST = re.compile(
+    r"((?:[\d :-]{10,30},\d{3})?[^,;\t]*?[ >\"]|[^\w,;\t]+)([a-z][\w.]*)(?=(?: \[\S+\])?\s*(?:[,;\t]|$))"
+)
 
 
 def margin(line: str) -> str:
@@ -157,7 +159,7 @@ def is_header(cells: Sequence[str]) -> bool:
 
     A word alone is none, a field with its unit, its dots or underscores is.
     """
-    if len(cells) > CELLS_MAX or any(re.fullmatch(r"[-+\d.,:/ ]+|.*[{}=].*", cell.strip()) for cell in cells):
+    if len(cells) > CELLS_MAX or any(re.fullmatch(r"[-+\d.,:/ ]+|.*[{}=].*|.*[.?!]", cell.strip()) for cell in cells):
         return False
     if len(cells) == 1:
         if cells[0] in _FIELDS and re.search(r"[._]|pstate", cells[0]):

@@ -187,6 +187,8 @@ def xml_machine_state(text: str, source: str) -> MachineState:
     """
     if "<!ENTITY" in text:
         raise InputError(f"{source} declares XML entities, nvidia-smi never does; give what `nvidia-smi -q -x` prints")
+    if "<nvidia_smi_log" not in text:  # one GPU was cut out of it
+        text = f"<nvidia_smi_log>{text[text.index('<gpu id=') :]}"
     lines = text.split("\n")
     margins = (line[: line.index("<nvidia_smi_log")] for line in lines if "<nvidia_smi_log" in line)
     text = "\n".join(without_margin(lines, margins))

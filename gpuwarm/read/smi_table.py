@@ -218,7 +218,7 @@ def _read_gpus(table: _Table, lines: list[str]) -> None:
         if any(named):
             table.header += (named,)
             continue
-        if re.match(r"\d+\\?\.?\s", cells[0]) and (table.header or _BUS_ID.search("|".join(cells))):
+        if re.match(r"\d{1,3}\\?\.?\s", cells[0]) and (table.header or _BUS_ID.search("|".join(cells))):
             table.gpus.append({})
             table.rows_of_gpu = 0
         elif _SECOND_ROW.search("|".join(cells)) and (not table.gpus or "memory_row" in table.gpus[-1]):

@@ -167,7 +167,8 @@ def _at_rest(gpu: GpuState) -> Finding:
     return Finding(
         "at-rest",
         "ok",
-        f"At rest, as an idle GPU should be: {_state(gpu)}",
+        f"{'At the clocks of rest, with a display to draw' if busy(gpu) else 'At rest, as an idle GPU should be'}: "
+        f"{_state(gpu)}",
         gpu.index,
         evidence=_use(gpu),
         advice=meaning,
