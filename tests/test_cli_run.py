@@ -164,3 +164,10 @@ def test_what_the_system_says_of_a_file_is_one_sentence(tmp_path: Path):
     told = gpuwarm(tmp_path, "analyze", "x" * 300)
     assert (told.returncode, told.stderr.count("\n")) == (1, 1)
     assert "File name too long" in told.stderr
+
+
+def test_a_file_that_is_not_there_is_said_before_a_gpu_is_missed(tmp_path: Path):
+    told = gpuwarm(tmp_path, "run", "nosuch.plan")
+    assert (told.returncode, told.stdout) == (1, "")
+    assert told.stderr == "gpuwarm: there is no file nosuch.plan: name a .plan, .engine or .onnx, or leave it out\n"
+    assert list(tmp_path.iterdir()) == []

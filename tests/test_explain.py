@@ -13,7 +13,7 @@ from running import Running
 from typer.testing import CliRunner
 from virtual_study import COMPARED, VirtualStudy, still
 
-from gpuwarm.analysis import controlled, switches
+from gpuwarm.analysis import controlled, effects, switches
 from gpuwarm.analysis.effects import Cause
 from gpuwarm.analysis.explained import Explanation
 from gpuwarm.analysis.explained import explain as explained
@@ -246,3 +246,9 @@ def test_ctrl_c_ends_the_holder_and_keeps_what_was_measured(tmp_path: Path):
     assert running.no_child_left()
     assert Recording.load(running.output).meta.starts[0].arm == "first"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.npz"]
+
+
+def test_a_step_takes_no_less_than_nothing():
+    runs = [controlled.Run(ms, ms, {"interpreter": ms}, 1.0, None, None) for ms in (5.0, 60.0)]
+    (step, _) = effects.parts({effects.REFERENCE: runs}, [], effects.REFERENCE, 32.5)
+    assert (step.kind, step.ms, step.interval_ms[0]) == ("step", 32.5, 0.0)

@@ -192,7 +192,8 @@ def parts(runs: Mapping[str, list[Run]], found: Sequence[Cause], coldest: str, t
     for name, durations_ms in by_step(runs[REFERENCE]).items():
         step = contrast([(1.0, durations_ms)])
         if step is not None:
-            found_parts.append(Part(name, "step", step.value, step.interval, 100 * step.value / total_ms))
+            interval = None if step.interval is None else (max(0.0, step.interval[0]), step.interval[1])
+            found_parts.append(Part(name, "step", step.value, interval, 100 * step.value / total_ms))
     totals, effects = Counter({coldest: 1}), Counter[str]()  # by arm: how often each enters what is left
     totals[REFERENCE] -= 1
     switches = {switch.id: switch for switch in SWITCHES}

@@ -87,10 +87,12 @@ class Engine:
         """What the user asks for.
 
         Raises:
-            InputError: a shape or an input is not of the form it should have.
+            InputError: no such file, or a shape or an input is not of the form it should have.
         """
         from gpuwarm.studies.prepare import Model
 
+        if self.model is not None and self.simulate is None and not Path(self.model).is_file():
+            raise InputError(f"there is no file {self.model}: name a .plan, .engine or .onnx, or leave it out")
         return Model(
             path=self.model,
             shapes=named_shapes(self.shape or []),
@@ -147,8 +149,8 @@ def measure(engine: Engine, study: Callable[..., "Recording"], protocol: object,
     """
     place = recording_at(engine.output, engine.model, engine.simulate)
     page = report_at(place, wanted=not engine.no_report)
-    device = device_for(engine.gpu, engine.simulate, place)
     model = replace(engine.as_model(), **also)
+    device = device_for(engine.gpu, engine.simulate, place)
     command = shlex.join(["gpuwarm", *sys.argv[1:]])
     recording = study(device, model, protocol, output=place, command=command, progress=progress)
     progress(f"recording: {place}")

@@ -8,15 +8,12 @@ from gpuwarm.analysis.effects import Cause, Effect
 from gpuwarm.analysis.explained import Explanation, matters, part_name
 from gpuwarm.analysis.first_inference import FirstInference
 from gpuwarm.analysis.words import count, duration, effect
-from gpuwarm.show.sections import SMALL_SHARE_PCT, Line, Section, Table
+from gpuwarm.show.sections import SMALL_SHARE_PCT, Line, Section, Table, what_on
 
 
 def subject(explanation: Explanation) -> str:
     """What was measured, and where."""
-    gpu = "unknown GPU" if explanation.gpu is None else explanation.gpu.name or "unnamed GPU"
-    what = explanation.workload.name or "unnamed workload"
-    with_ = f", {explanation.workload.runtime}" if explanation.workload.runtime else ""
-    return f"{what} on {gpu}{with_}, {count(explanation.starts, 'start')}, {explanation.repeats} of each kind"
+    return f"{what_on(explanation, explanation.starts)}, {explanation.repeats} of each kind"
 
 
 def sections(explanation: Explanation) -> Iterator[Section]:

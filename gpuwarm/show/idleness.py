@@ -6,7 +6,7 @@ from gpuwarm.analysis.decay import Decay, Step
 from gpuwarm.analysis.gaps import AfterGap, Situation
 from gpuwarm.analysis.idled import Idleness, pause, watts
 from gpuwarm.analysis.pauses import ALIVE, GONE, KEPT
-from gpuwarm.analysis.words import count, duration, number, percent
+from gpuwarm.analysis.words import duration, number, percent
 from gpuwarm.show.explanation import disturbed
 from gpuwarm.show.sections import Line, Section, Table
 
@@ -16,14 +16,6 @@ _WHAT = {
     KEPT: "a process that runs a small kernel now and then",
     GONE: "no process: the next one starts after the pause, so its first inference pays for its start, too",
 }
-
-
-def subject(idle: Idleness) -> str:
-    """What was measured, and where."""
-    gpu = "unknown GPU" if idle.gpu is None else idle.gpu.name or "unnamed GPU"
-    what = idle.workload.name or "unnamed workload"
-    with_ = f", {idle.workload.runtime}" if idle.workload.runtime else ""
-    return f"{what} on {gpu}{with_}, {count(idle.starts, 'start')}"
 
 
 def sections(idle: Idleness) -> Iterator[Section]:

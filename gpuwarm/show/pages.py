@@ -27,5 +27,5 @@ def page(answer: Answer) -> Page:
     if isinstance(answer, Explanation):
         return Page(stamp, answer.answer, explanation.subject(answer), tuple(explanation.sections(answer)))
     if isinstance(answer, Idleness):
-        return Page(stamp, answer.answer, idleness.subject(answer), tuple(idleness.sections(answer)))
+        return Page(stamp, answer.answer, sections.what_on(answer, answer.starts), tuple(idleness.sections(answer)))
     return Page(stamp, answer.answer, sections.subject(answer), tuple(sections.sections(answer)), answer.flags)

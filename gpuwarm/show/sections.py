@@ -95,16 +95,24 @@ def simulated(answer: Answer) -> str | None:
     return f"SIMULATED GPU, profile {answer.simulated}: no hardware was measured"
 
 
+def what_on(answer: Answer, starts: int) -> str:
+    """What was measured, on what, with what and how often; of a simulated runtime the stamp says enough."""
+    runtime = answer.workload.runtime if answer.simulated is None else None
+    where = ", ".join(part for part in (gpu_name(answer), runtime, count(starts, "start")) if part)
+    return f"{answer.workload.name or 'unnamed workload'} on {where}"
+
+
+def gpu_name(answer: Answer) -> str:
+    """As its driver calls it."""
+    return "unknown GPU" if answer.gpu is None else answer.gpu.name or "unnamed GPU"
+
+
 def subject(advice: Advice) -> str:
     """What was measured, and where."""
-    gpu = "unknown GPU" if advice.gpu is None else advice.gpu.name or "unnamed GPU"
     if not advice.timed:
-        return f"states of {gpu}, {advice.source}"
-    what = advice.workload.name or "unnamed workload"
-    real = advice.workload.runtime is not None and advice.simulated is None  # else the stamp says it
-    with_ = f", {advice.workload.runtime}" if real else ""
+        return f"states of {gpu_name(advice)}, {advice.source}"
     pace = "" if advice.pace is None else f", {advice.pace.words}"
-    return f"{what} on {gpu}{with_}, {count(advice.warmup.starts, 'start')}{pace}"
+    return f"{what_on(advice, advice.warmup.starts)}{pace}"
 
 
 def sections(advice: Advice) -> Iterator[Section]:
