@@ -9,6 +9,7 @@ Times = NDArray[np.int64]
 
 RISE_MIN = 1.25  # of a signal under load against rest; its noise has lower steps
 DIP_S = 0.35  # below half the rise that does not end a load: a reading or two under a power cap
+USED_PCT = 5.0  # utilisation below which power has other reasons: a driver that loads, a display
 GAP_PERIODS = 10  # sampling periods without a row part a log into two sessions,
 GAP_MIN_S = 2.0  # and at least so much: a stalled nvidia-smi is no pause
 _NS = 10**9

@@ -214,3 +214,21 @@ def test_a_log_without_power_and_utilisation_is_said_to_have_none():
     log = samples(between((2.0, 6.0)), column="sm_clock_mhz")
     with pytest.raises(InputError, match="has neither power nor utilisation to tell load by"):
         join(trace(), log)
+
+
+def test_power_that_moves_while_the_gpu_is_not_used_is_no_load():
+    log = samples(between((-2.0, 2.0)), span_s=4.0)
+    log.recording.samples["gpu_util_pct"] = 0.0
+    with pytest.raises(InputError, match="shows no load"):
+        join(trace(), log)
+
+
+def test_a_log_that_shows_little_of_a_load_does_not_place_a_run():
+    with pytest.raises(InputError, match=r"shows 1 load of about 1\.9 s"):
+        join(trace(length_s=30.0), samples(between((-2.0, 2.0)), span_s=4.0))
+
+
+def test_of_many_loads_some_are_listed():
+    many = between(*((begin, begin + 1.0) for begin in range(1, 30, 3)))
+    with pytest.raises(InputError, match=r"10 loads in it are as long as the run, from (?:\d+\.\d s, ){5}\.\.\.;"):
+        join(trace(length_s=1.0), samples(many, span_s=33.0))

@@ -12,14 +12,13 @@ from gpuwarm.analysis.limits import CLOCK_DROP_SHARE, THROTTLING, throttling
 from gpuwarm.analysis.states import SAME_CLOCK_SHARE, ClockState, of_samples
 from gpuwarm.analysis.transitions import Kind, Transition
 from gpuwarm.analysis.words import duration, median
-from gpuwarm.load import gaps, loads
+from gpuwarm.load import USED_PCT, gaps, loads
 from gpuwarm.machine import GpuState, event_reason_names
 from gpuwarm.recording import Recording, Rows
 
 NS_PER_MS = 1e6
 LOAD_SIGNALS = ("power_mw", "power_average_mw", "gpu_util_pct")  # the sharpest first
 BUSY_PCT = 50.0  # median utilisation of a log that shows no rest: all of it is load
-USED_PCT = 5.0  # utilisation below which power has other reasons: a driver that loads, a display
 COARSE_MS = 500.0  # between rows; states of a GPU change within 50 to 200 ms
 HOT_C = 80.0  # from where on laptops and passively cooled boards give up clock; data-centre boards slow down at 88
 DWELLS_SHOWN = 4

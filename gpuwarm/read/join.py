@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuwarm.errors import InputError
-from gpuwarm.load import loads
+from gpuwarm.load import USED_PCT, loads
 from gpuwarm.machine import GpuState, MachineState
 from gpuwarm.read.smi_log import Samples, refresh_ns
 from gpuwarm.read.trtexec import Trace
@@ -23,6 +23,8 @@ NS_PER_MS = 1e6
 NS_PER_S = 1e9
 SLACK_MS = 60.0  # by which begin and end may disagree: half a refresh of a data-centre GPU's sensors, and drift
 REFRESH_MAX_MS = 500.0  # the driver's longest by default; where sampling was too slow to see it
+SHOWN_SHARE = 0.25  # of the run's length, where the log begins or ends under load: shown less, that may be any load
+LISTED = 5
 WORST_SHARE = 0.25  # of the run's length: a larger uncertainty tells nothing
 HELP = "give --offset-ms, the time from the log's first row to the begin of inference"
 
@@ -135,7 +137,8 @@ def align(trace: Trace, samples: Samples, *, windows: Sequence[Bounds] = ()) -> 
         seen = max(seen, found, key=len)
         fits = _fits(found, length_ns, within, clock)
         if len(fits) > 1:
-            begins = ", ".join(f"{fit.low_ns / NS_PER_S:.1f} s" for fit, _ in fits)
+            begins = ", ".join(f"{fit.low_ns / NS_PER_S:.1f} s" for fit, _ in fits[:LISTED])
+            begins += ", ..." if len(fits) > LISTED else ""
             raise InputError(f"{len(fits)} loads in it are as long as the run, from {begins}")
         for fit, edges in fits:
             return _judged(fit, length_ns, f"where {signal.words} {edges}{_apart(fit, clock)}")
@@ -165,7 +168,9 @@ def _fits(
     """Where the run may begin, and by what, for each load; the time of day only chooses, as it may be another's."""
     fits = []
     for begin, end in found:
-        fit = _fit(begin, end, length_ns)
+        whole = np.isfinite([begin.low_ns, end.high_ns]).all()
+        enough = whole or end.low_ns - begin.high_ns > SHOWN_SHARE * length_ns
+        fit = _fit(begin, end, length_ns) if enough else None
         if fit is not None and within is not None:
             fit = _both(fit, within)
         if fit is not None:
@@ -264,8 +269,10 @@ def _loads(samples: Recording, signal: Signal) -> Iterator[tuple[Bounds, Bounds]
     late = Bounds(*(NS_PER_MS * late_ms for late_ms in signal.late_ms))
     if signal.averaged:
         late = _late(values, t_ns, stretches, max(stale_ns, period_ns), late)
+    used_pct = samples.samples["gpu_util_pct"][known]
     for begin, end in stretches:
-        yield _edge(values, t_ns, begin, stale_ns, late), _edge(values, t_ns, end, stale_ns, late)
+        if not (used_pct[begin:end] < USED_PCT).all():  # NaN is not
+            yield _edge(values, t_ns, begin, stale_ns, late), _edge(values, t_ns, end, stale_ns, late)
 
 
 def _late(
