@@ -211,6 +211,17 @@ def test_times_that_a_spreadsheet_changed_are_named():
         read(log(HEADER, *(re.sub(r"^\S+ \d+:(\d+:\d+\.\d)\d*", r"\1", row) for row in ROWS)))
 
 
+@pytest.mark.parametrize(("name", "step"), [("elapsed_s", 0.1), ("Time (s)", 0.1), ("time_ms", 100), ("t [ms]", None)])
+def test_time_since_something_began_counts_where_its_unit_is_named(name: str, step: float | None):
+    text = log(f"{name},sm_clock_mhz,power_w", *(f"{row * (step or 1)},210,15.0" for row in range(5)))
+    if step is None:  # the name says nothing of time
+        with pytest.raises(InputError, match="no timestamps"):
+            read(text)
+        return
+    assert read(text).samples["t_ns"].tolist() == [0, 100 * MS, 200 * MS, 300 * MS, 400 * MS]
+    assert read(text).meta.started_utc is None
+
+
 def test_damaged_rows_are_counted_and_left_out():
     recording = read(log(HEADER, ROWS[0], "Terminated", "2025/03/04 10:99, 0, NVID", *ROWS[1:]))
     assert recording.samples["sm_clock_mhz"].tolist() == [210, 2040, 1995]

@@ -232,6 +232,14 @@ def test_many_runs_with_or_without_a_banner_are_told_apart():
     assert len(alike.recording.meta.starts) == 2
 
 
+def test_runs_of_other_shapes_or_flags_are_no_starts_of_one_workload():
+    for changed in ("--loadEngine=/x/net.plan --useSpinWait", "--loadEngine=/x/net.plan --shapes=x:8x3x8x8"):
+        other = log(*[2.1] * 40).replace("--loadEngine=/x/net.plan", changed)
+        assert len(read(log(*[2.0] * 40) + other)) == 2
+    written = log(*[2.1] * 40).replace("--loadEngine=/x/net.plan", "--loadEngine=/x/net.plan --exportTimes=2.json")
+    assert len(read(log(*[2.0] * 40) + written)) == 1
+
+
 def test_lines_of_other_programs_and_broken_lines_cost_nothing():
     lines = log(*[2.0] * 40).split("\n")
     noisy = [

@@ -85,7 +85,7 @@ def named(cell: str) -> Column:
 
 
 def _unit_in(name: str) -> str:
-    found = re.search(r"(?:^|[_ ])(mhz|ghz|mw|w|mib|gib|mb|gb)$", name.lower())
+    found = re.search(r"(?:^|[_ ])(mhz|ghz|mw|w|mib|gib|mb|gb|ms|s|sec|seconds)$", name.lower())
     return found[1] if found else ""
 
 
@@ -94,6 +94,7 @@ _WORDS: tuple[tuple[tuple[str, ...], tuple[str, ...], str], ...] = (
     (("timestamp",), (), "timestamp"),
     (("time",), ("run", "up"), "timestamp"),
     (("date",), (), "timestamp"),
+    (("elapsed",), (), "timestamp"),
     (("uuid",), (), "uuid"),
     (("bus",), ("width",), "pci.bus_id"),
     (("pstate",), (), "pstate"),

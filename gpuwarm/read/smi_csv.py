@@ -144,7 +144,9 @@ class _Reader:
             return np.arange(self._rows, self._rows + count), np.ones(count, np.bool_)
         column = block.column(place)
         if self._time is None:
-            self._time = smi_time.format_of(map(column.text, range(min(HEAD_LINES, count))), self._data)
+            self._time = smi_time.format_of(
+                map(column.text, range(min(HEAD_LINES, count))), self._data, self._layout.columns[place].unit
+            )
         if self._time is None:
             self._strange_time = self._strange_time or (column.text(0) if count else "")
             return np.zeros(count, np.int64), np.zeros(count, np.bool_)

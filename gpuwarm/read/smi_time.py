@@ -16,6 +16,7 @@ Clock = Literal["utc", "local", "day"]
 Order = Literal["year first", "day first", "month first", "none"]
 NS = 10**9
 EPOCH_DIGITS = {9: NS, 10: NS, 13: 10**6, 16: 10**3, 19: 1}  # digits before the dot -> nanoseconds a unit
+ELAPSED_NS = {"s": NS, "sec": NS, "seconds": NS, "ms": 10**6}  # of time since something began
 YEARS = (1970, 2199)  # which int64 nanoseconds reach
 YEAR_LAST_NS = (date(YEARS[1], 12, 31) - date(1970, 1, 1)).days * 86_400 * NS
 _NS_DIGITS = 9
@@ -42,17 +43,20 @@ class Format:
     doubt: str | None = None
 
 
-def format_of(samples: Iterable[str], text: bytes) -> Format | None:
+def format_of(samples: Iterable[str], text: bytes, unit: str = "") -> Format | None:
     """The format of a log's first timestamps; None where they are none.
 
     Args:
         samples: some timestamps.
         text: the whole log; where day and month look alike, its dates in order tell them apart.
+        unit: what the header says they are counted in.
     """
     for sample in samples:
         counted = re.match(r"(\d{9,19})(?:\.\d+)?$", sample)
         if counted and len(counted[1]) in EPOCH_DIGITS:
             return Format("utc", unit_ns=EPOCH_DIGITS[len(counted[1])])
+        if unit.lower() in ELAPSED_NS and re.match(r"\d{1,8}(?:\.\d+)?$", sample):
+            return Format("day", unit_ns=ELAPSED_NS[unit.lower()])
         dated = _DATED.match(sample)
         timed = _TIMED.match(sample, dated.end() if dated else 0)
         if not timed:

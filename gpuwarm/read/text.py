@@ -237,6 +237,10 @@ _LOOKS = (
     (r"\[[0-9a-f]{4}\]: NVIDIA|controller: NVIDIA", "lspci, which lists devices and not their state"),
     (r"NVRM: |NVRM version", "the kernel driver's own messages"),
     (r"(?i)^\s*<!doctype html|^\s*<html", "a web page: save the text of the post, not the page"),
+    (
+        r"(?m)^\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{3},",
+        "rows of nvidia-smi without a header: name them with --columns, as in --query-gpu",
+    ),
     (r"^\s*[\[{]\s*[\[{\"\]}\d-]", "JSON"),
     (r"^\s*<", "XML"),
 )

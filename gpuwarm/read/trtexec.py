@@ -22,6 +22,7 @@ PHASES = (
 BUSY = 1
 ALIKE_SHARE = 0.25  # by which the medians of several starts of one workload may differ; other batches differ by more
 SAME_RUN_SHARE = 0.03  # by which the medians of a run's log and times may: the log's is without warm-up
+WRITTEN = ("--export", "--save", "--dump", "--verbose")  # flags that do not change what is inferred
 WORK = ("enqueue_ns", "h2d_ns", "gpu_ns", "d2h_ns")  # of an inference
 PACED_TIMES, PACED_MIN_NS = 2.0, 1_000_000  # so much longer than the work, and a launch that waits for a busy host
 PACED_MIN_ROWS = 10
@@ -289,10 +290,20 @@ def _grouped(traces: Sequence[Trace]) -> tuple[Trace, ...]:
 
 def _alike(one: Recording, other: Recording) -> bool:
     return (
-        one.meta.workload.name == other.meta.workload.name
+        _what_ran(one.meta) == _what_ran(other.meta)
+        and one.meta.workload.name == other.meta.workload.name
         and one.meta.workload.batch == other.meta.workload.batch
         and one.meta.inferences_per_row == other.meta.inferences_per_row
         and abs(_level_ns(one) - _level_ns(other)) <= ALIKE_SHARE * _level_ns(other)
+    )
+
+
+def _what_ran(meta: Metadata) -> tuple[object, ...]:
+    """A command without the files it writes, and the shapes it inferred."""
+    words = (meta.command or "").split()
+    return (
+        {word for word in words if word.startswith("--") and not word.startswith(WRITTEN)},
+        meta.workload.inputs,
     )
 
 
