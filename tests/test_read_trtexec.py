@@ -259,6 +259,15 @@ def test_times_and_the_log_of_another_run_stay_apart():
     assert [trace.recording.meta.workload.name for trace in found] == [None, "net.plan"]
 
 
+def test_what_a_verbose_builder_prints_costs_nothing_and_hides_nothing():
+    chatter = "[01/02/2025-10:00:01] [V] [TRT] Tactic: 0x1 Time: 0.01\n" * 50
+    broken = "[01/02/2025-10:00:01] [V] [TRT] builder pas" + AVERAGE.format(9.0, 9.1) + "\n"
+    text = log(*[2.0] * 40).replace(AVERAGE.format(2.0, 2.1), chatter + broken + AVERAGE.format(2.0, 2.1), 1)
+    (trace,) = read(text)
+    assert (trace.recording.iterations["gpu_ns"][:2] / MS).tolist() == [9.0, 2.0]
+    assert trace.recording.iterations.size == 41
+
+
 def test_a_failed_run_says_what_failed():
     text = (
         "&&&& RUNNING TensorRT.trtexec [TensorRT v8601] # trtexec --onnx=x\n"
@@ -301,6 +310,7 @@ def test_a_log_within_json_or_printed_by_python_is_read():
         json.dumps({"stdout": text, "rc": 0}),
         repr(text.encode()),
         repr(text.replace("\n", "\r\n")),
+        *(written("\n".join(f"\x1b[32m{line}\x1b[0m" for line in text.split("\n"))) for written in (json.dumps, repr)),
     ):
         (trace,) = read(written)
         assert trace.recording.iterations.size == 40

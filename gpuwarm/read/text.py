@@ -32,6 +32,7 @@ _MAGIC = (
 _PROBE_BYTES = 4096  # encodings and binary files show within their first page
 _UTF16_SHARE = 0.3  # of NULs at odd (or even) places; half of all bytes are NUL in ASCII written as UTF-16
 _CONTROLS = bytes(byte for byte in range(32) if byte not in b"\t\n\v\f\r\b\x1b")
+_ODD_ASCII = bytes(byte for byte in (*range(32), 127) if byte not in b"\t\n")
 _CONTROL_SHARE = 0.1  # of bytes no text has; a log has an escape sequence or two a line
 
 ENDS_BYTES = 1 << 20  # of a file, within which its kind shows
@@ -42,7 +43,9 @@ _BREAK = re.compile(r"<br ?/?>\n?|</(?:p|div)>")
 _TAG = re.compile(r"</?(?:pre|code|p|div|span)\b[^<>]*>")
 _ESCAPE = re.compile(r"\x1b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[()][0-9A-B]|[=>78cDEHM])")
 _LINE_END = re.compile(r"\r+\n|[\r\v\f\x85\u2028\u2029]")
-_ESCAPED = re.compile(r"\\([nrt\"/\\]|u00[2-7][0-9a-f])")  # text within JSON, or printed as a string of Python's
+_ESCAPED = re.compile(
+    r"\\([nrt\"/\\]|(?:u00|x)(?:1b|[2-7][0-9a-f]))"
+)  # text within JSON, or printed as a string of Python's
 _ESCAPES = {"n": "\n", "r": "", "t": " "}
 # What word processors and chats turn ASCII into, and box drawing that some terminals copy for bars.
 _TYPOGRAPHY = str.maketrans(
@@ -132,17 +135,17 @@ def plain_lines(data: bytes) -> list[str]:
     text = data.decode("utf-8", "replace")
     if "\\n" in text and text.count("\n") <= text.count("\\n") + 1:
         text = _ESCAPED.sub(lambda found: _unescaped(found[1]), text)
-    if not text.isascii():
+        data = text.encode()
+    if not text.isascii() or len(data.translate(None, _ODD_ASCII)) < len(data):  # looked for at once: logs can be long
         text = text.translate(_TYPOGRAPHY)
-    text = _LINE_END.sub("\n", text)
-    if "\x1b" in text:
+        text = _LINE_END.sub("\n", text)
         text = _ESCAPE.sub("", text)
-    text = _UNPRINTABLE.sub("", text)
+        text = _UNPRINTABLE.sub("", text)
     return [line.expandtabs().rstrip() for line in text.split("\n")]
 
 
 def _unescaped(code: str) -> str:
-    return chr(int(code[1:], 16)) if code[0] == "u" else _ESCAPES.get(code, code)
+    return chr(int(code[-2:], 16)) if len(code) > 1 else _ESCAPES.get(code, code)
 
 
 def without_margin(lines: list[str], anchors: Iterable[str]) -> list[str]:

@@ -14,6 +14,7 @@ MESSAGES_MAX = 20  # warnings, and errors, kept a run; --verbose repeats some wi
 _STAMP = re.compile(r"\[(\d\d)/(\d\d)/(\d{4})-(\d\d):(\d\d):(\d\d)\]\s*(?:\[([VIWEF])\] ?)?")
 _LEVEL = re.compile(r"\s*\[([VIWEF])\] ")
 _BANNER = "&&&& "
+_VERBOSE = "] [V] "
 _MARKS = (b"TensorRT.trtexec", b"runs - GPU latency:")
 _OTHER_MARKS = re.compile(rb"\[\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d\] ?\[[VIWEF]\]|Average over \d{1,9} runs is [\d.]+ ms")
 _NUMBER = r"([-+\d.e]{1,24})"
@@ -95,6 +96,9 @@ def runs(lines: list[str]) -> tuple[Run, ...]:
     """The runs in a log, in order; other programs' lines among trtexec's cost nothing."""
     reader = _Reader()
     for line in lines:
+        verbose = line.find(_VERBOSE, 0, LONGEST_MARGIN)
+        if verbose >= 0 and not _STAMP.search(line, verbose + len(_VERBOSE)):
+            continue  # a builder's log has hundreds of megabytes of these, and nothing that is read
         for stamp, level, text in _messages(line[:LONGEST_LINE]):
             reader.read(stamp, level, text.strip())
     return tuple(run for run in reader.runs if run.says_something())
