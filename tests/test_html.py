@@ -49,7 +49,7 @@ class Reader(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         if data.strip():
-            self.text.append((self.open[-1] if self.open else "", data.strip()))
+            self.text.append((self.open[-1] if self.open else "", data.strip().replace("\u00a0", " ")))
 
     def all(self, tag: str) -> list[dict[str, str]]:
         return [attributes for name, attributes in self.elements if name == tag]
@@ -68,6 +68,10 @@ def test_the_answer_comes_first_and_all_sentences_of_the_terminal_follow():
         assert {line.text for line in section.lines} | set(section.items) <= {text for _, text in reader.text}
         for row in section.table.rows if section.table else ():
             assert {cell for cell in row if cell} <= {*reader.words("th"), *reader.words("td")}
+
+
+def test_no_line_breaks_between_a_number_and_its_unit():
+    assert ">Warm up 700\u00a0ms (150\u00a0iterations)" in PAGE
 
 
 def test_the_bias_tables_headings_are_not_repeated_in_its_cells_but_its_picture_is_told_in_full() -> None:

@@ -1,6 +1,7 @@
 """What `gpuwarm report` and `gpuwarm plot` make of recordings of `explain` and `idle`."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,16 @@ def test_the_same_study_gives_the_same_svg(causes: Recording, pauses: Recording)
         assert first == second
 
 
+def test_a_first_inference_as_fast_as_a_steady_one_has_nothing_to_be_split(causes: Recording, capsys):
+    answer = answers.of(causes)
+    first = replace(answer.first_inference, first_ms=3.4, steady_ms=3.5)
+    page = shown(replace(answer, first_inference=first), capsys)
+    assert "First       3.4 ms, no more than a steady one\nCauses" in page
+    assert "more than a steady one; of that\n" in shown(
+        replace(answer, first_inference=replace(first, steady_ms=3.3)), capsys
+    )
+
+
 def test_a_report_has_answer_causes_and_figure(causes: Recording, pauses: Recording):
     page = html.page(causes, answers.of(causes))
     for expected in (
@@ -81,7 +92,7 @@ def test_a_report_has_answer_causes_and_figure(causes: Recording, pauses: Record
         "data:image/svg",
     ):
         assert expected in page
-    page = html.page(pauses, answers.of(pauses))
+    page = html.page(pauses, answers.of(pauses)).replace("\u00a0", " ")
     for expected in ("stays warm through pauses of up to 3 s", "What pauses do (simulated)", "300 MHz", "cold"):
         assert expected in page
 

@@ -75,9 +75,11 @@ def _remainder(explanation: Explanation) -> str:
 
 
 def _first(first: FirstInference) -> Iterator[Line]:
-    yield Line(
-        f"{duration(first.first_ms)}, {duration(first.first_ms - first.steady_ms)} more than a steady one; of that"
-    )
+    more_ms = first.first_ms - first.steady_ms
+    if more_ms <= 0:
+        yield Line(f"{duration(first.first_ms)}, no more than a steady one")
+        return
+    yield Line(f"{duration(first.first_ms)}, {duration(more_ms)} more than a steady one; of that")
     yield Line(f"{effect(first.until_warm.value, first.until_warm.interval)} still paid by those right after it")
     for cause, part in first.by_causes:
         yield Line(f"{effect(part.value, part.interval)} by {cause}")

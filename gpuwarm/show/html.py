@@ -13,6 +13,7 @@ from gpuwarm.show import pages, plot, provenance
 from gpuwarm.show.pages import Page
 from gpuwarm.show.plot.look import BLUE, FAINT, INK, MUTED, PAPER, NothingToShowError
 from gpuwarm.show.sections import Section, Table
+from gpuwarm.show.terminal import UNITS
 
 # A figure's colours that are too dark on a dark page, or too light -> what they are called, and their other value.
 _THEME = {
@@ -64,7 +65,7 @@ def page(recording: Recording, answer: Answer) -> str:
         "main",
         _element("h1", title),
         _element("p", stamp, class_="stamp") if stamp else None,
-        _element("p", shown.answer, class_="answer"),
+        _element("p", _prose(shown.answer), class_="answer"),
         _element("h2", "What it rests on"),
         _element("div", *map(_section, shown.sections), class_="evidence"),
         *_to_paste(shown.flags),
@@ -73,9 +74,7 @@ def page(recording: Recording, answer: Answer) -> str:
         _element("h2", "How it was measured"),
         _element("pre", recording.meta.command, tabindex="0") if recording.meta.command else None,
         *(_table(table, caption=caption) for caption, table in provenance.tables(recording)),
-        _element(
-            "footer", _element("p", f"Written by gpuwarm {__version__}. Warm-up is counted in continuous inference.")
-        ),
+        _element("footer", _element("p", f"Written by gpuwarm {__version__}.")),
     )
     head = _element(
         "head",
@@ -97,9 +96,16 @@ def _element(name: str, /, *children: str | None, **attributes: str) -> _Html:
     return _Html(f"<{name}{listed}>\n" if name in _VOID else f"<{name}{listed}>{inside}</{name}>\n")
 
 
+def _prose(text: str) -> str:
+    """Text whose numbers stay on one line with their units."""
+    return UNITS.sub("\u00a0", text)
+
+
 def _section(section: Section) -> _Html:
-    lines = [_element("p", line.text, class_="" if line.tone == "plain" else line.tone) for line in section.lines]
-    items = _element("ul", *(_element("li", item) for item in section.items)) if section.items else None
+    lines = [
+        _element("p", _prose(line.text), class_="" if line.tone == "plain" else line.tone) for line in section.lines
+    ]
+    items = _element("ul", *(_element("li", _prose(item)) for item in section.items)) if section.items else None
     table = _table(section.table, caption=None) if section.table else None
     command = _element("pre", section.command) if section.command else None
     return _element("section", _element("h3", section.title), _element("div", *lines, items, table, command))

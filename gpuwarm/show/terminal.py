@@ -8,7 +8,8 @@ from rich.text import Text
 MAX_COLUMNS = 100  # longer lines are hard to read
 # Stands for a space where no line may break; rich breaks lines at no-break spaces, too.
 _GLUE = "\ue000"
-_UNITS = re.compile(r"(?<=\d) (?=(?:ns|us|ms|s|%|MHz|W|C|starts?|iterations?)\b|%)")
+# The space between a number and its unit, where no line should break.
+UNITS = re.compile(r"(?<=\d) (?=(?:ns|us|ms|s|%|MHz|W|C|starts?|iterations?)\b|%)")
 
 
 def say(what: RenderableType, *, err: bool = False) -> None:
@@ -25,7 +26,7 @@ def say(what: RenderableType, *, err: bool = False) -> None:
 
 def prose(text: str, style: str = "") -> Text:
     """Text whose numbers stay on one line with their units."""
-    return Text(_UNITS.sub(_GLUE, text), style)
+    return Text(UNITS.sub(_GLUE, text), style)
 
 
 def to_copy(text: str, style: str = "") -> Text:
