@@ -136,7 +136,7 @@ def test_an_offset_that_is_given_is_taken():
 
 
 def test_several_runs_are_not_joined_with_one_log():
-    with pytest.raises(InputError, match="holds several runs"):
+    with pytest.raises(InputError, match=r"there are times of several runs; give the times of one alone$"):
         join(trace(starts=2), samples(between((1.0, 5.0))))
 
 

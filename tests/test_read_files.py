@@ -62,6 +62,18 @@ def test_a_log_may_be_named_by_option_and_its_gpu_too(folder: Path):
     assert told.samples["t_ns"][1] == 0
 
 
+def test_one_load_is_not_joined_with_two_runs(folder: Path):
+    (folder / "other.json").write_text(times(compute_ms=2.01))
+    with pytest.raises(InputError, match=r"gpu.log and .* would have run at the same time: which of them"):
+        recordings([folder / "times.txt", folder / "other.json"], smi=folder / "gpu.log")
+    (folder / "short.json").write_text(times(count=500))
+    later = [line for line in smi(begin_s=6.5, length_s=1.0).split("\n")[1:] if line > "2025/03/04 10:00:06"]
+    both = smi().split("\n2025/03/04 10:00:06")[0] + "\n" + "\n".join(later)
+    (folder / "both.log").write_text(both)
+    found = recordings([folder / "short.json", folder / "times.txt"], smi=folder / "both.log")
+    assert [round(joined.samples["t_ns"][0] / MS, -2) for _, joined in found] == [-6500, -1500]
+
+
 def test_a_log_alone_is_samples_alone(folder: Path):
     ((source, alone),) = recordings([folder / "gpu.log"])
     assert (source, alone.iterations.size, alone.samples.size) == ("gpu.log", 0, 400)

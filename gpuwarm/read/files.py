@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from gpuwarm.errors import InputError
@@ -91,4 +92,14 @@ def _samples(path: Path, data: bytes, gpu: str | None, columns: str | None) -> S
 
 
 def _joined(traces: Sequence[Trace], beside: Samples, offset_ms: float | None) -> list[Recording]:
-    return [join(trace, beside, offset_ms=offset_ms) for trace in traces]
+    """Each run beside the log's states; one GPU's log shows one run at a time."""
+    found = [join(trace, beside, offset_ms=offset_ms) for trace in traces]
+    by_begin = sorted(found, key=lambda recording: -int(recording.samples["t_ns"][0]))
+    for one, other in pairwise(by_begin):
+        later_ns = int(one.samples["t_ns"][0] - other.samples["t_ns"][0])
+        if later_ns < int(one.iterations["t_ns"][-1]):
+            raise InputError(
+                f"{one.meta.source} and {other.meta.source} would have run at the same time: which of them the load in "
+                "the log is of cannot be told; give the times of one alone"
+            )
+    return found

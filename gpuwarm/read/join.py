@@ -87,7 +87,8 @@ def join(trace: Trace, samples: Samples, *, offset_ms: float | None = None) -> R
         try:
             found = align(trace, samples)
         except InputError as error:
-            raise InputError(f"cannot join {meta.source} with {sampled.meta.source}: {error}; {HELP}") from error
+            help_ = "give the times of one alone" if len(meta.starts) > 1 else HELP
+            raise InputError(f"cannot join {meta.source} with {sampled.meta.source}: {error}; {help_}") from error
         zero_ns, uncertainty_ms = found.zero_ns, found.uncertainty_ms
         words = (
             f"the clocks of both files were aligned by {found.by}: inference begins {zero_ns / NS_PER_MS:,.0f} ms "
@@ -127,7 +128,7 @@ def align(trace: Trace, samples: Samples, *, windows: Sequence[Bounds] = ()) -> 
         InputError: it cannot be told; the message is the reason alone.
     """
     if len(trace.recording.meta.starts) > 1:
-        raise InputError("the first holds several runs; give the times of one alone")
+        raise InputError("there are times of several runs")
     length_ns = _length_ns(trace.recording)
     within = next((_begin_within(window, length_ns) for window in windows if _holds(window, length_ns)), None)
     clock = _wall_clock(trace, samples)
