@@ -316,6 +316,27 @@ def test_a_gpu_that_could_not_be_opened_stands_beside_the_others(name: str):
     assert (lost.index, lost.pci_bus_id, lost.trouble) == (5, "0000:47:00.0", "Unknown Error")
 
 
+def test_of_a_table_and_q_the_one_that_tells_more_is_read():
+    table, whole = (DATA / "table_desktop.txt").read_text(), (DATA / "q_two_gpus.txt").read_text()
+    state = nvidia_smi.machine_state(f"{table}\n{whole}".encode(), "x")
+    assert state.gpus == read("q_two_gpus.txt").gpus
+    assert any("holds a table, too" in note for note in state.notes)
+    log = "==============NVSMI LOG==============\nAttached GPUs : 1\nGPU 00000000:01:00.0\n    Performance State : P8\n"
+    state = nvidia_smi.machine_state(f"{table}\n{log}".encode(), "x")
+    assert state.gpus == read("table_desktop.txt").gpus
+    assert any("holds an answer of -q, too" in note for note in state.notes)
+
+
+def test_processes_below_a_table_without_rules_are_no_gpus():
+    lines = (DATA / "table_desktop.txt").read_text().splitlines()
+    without_rules = "\n".join(line for line in lines if line.strip("+-=|"))
+    gpus = nvidia_smi.machine_state(without_rules.encode(), "x").gpus
+    assert [(gpu.name, gpu.processes) for gpu in gpus] == [
+        ("NVIDIA GeForce RTX 3060", None),
+        ("NVIDIA RTX A5000", None),
+    ]
+
+
 def test_the_guests_that_a_host_lists_are_no_gpus():
     text = """\
 | NVIDIA-SMI 470.63                 Driver Version: 470.63                    |
@@ -401,6 +422,7 @@ def test_bottomless_xml_is_refused():
         ("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.", "its driver is not loaded"),
         ("Failed to initialize NVML: Driver/library version mismatch", "reboot"),
         ("No devices were found", "the driver sees no GPU"),
+        ("NVIDIA-SMI 570.86.15  Driver Version: 570.86.15\n 0 NVIDIA A2 Off 00000000:01:00.0 Off", "without the bars"),
         ("bash: nvidia-smi: command not found", "install the driver"),
         ("Failed to initialize NVML: GPU access blocked by the operating system", "wsl --shutdown"),
         ("Failed to initialize NVML: Insufficient Permissions", "ls -l /dev/nvidia*"),

@@ -1,7 +1,7 @@
 """Any output of nvidia-smi, told by its content -> the machine at one moment, or one GPU's samples."""
 
 import re
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from gpuwarm.errors import InputError
 from gpuwarm.machine import GpuState, MachineState
@@ -60,6 +60,10 @@ def machine_state(data: bytes, source: str, *, columns: str | None = None) -> Ma
     for refusal, meaning in _REFUSALS:
         if re.search(refusal, text):
             raise InputError(f"{source} is nvidia-smi saying that it cannot answer: {meaning}")
+    if re.search(r"NVIDIA-SMI \d", text):
+        raise InputError(
+            f"{source} is nvidia-smi's table without the bars between its columns; give it as it was, or -q"
+        )
     raise InputError(f"{source} looks like {looks_like(text)}; expected is {EXPECTED}")
 
 
@@ -69,11 +73,27 @@ def _read(data: bytes, lines: list[str], text: str, source: str) -> MachineState
     if is_of_another_smi(text):
         return None
     if smi_table.recognise(text):
-        return smi_table.machine_state(lines, source)
+        return _fuller(smi_table.machine_state(lines, source), lines, source)
     if smi_query.recognise(lines):
         return smi_query.machine_state(lines, source)
     log = _log(data, source, None)
     return None if log is None else smi_log.machine_state(log)
+
+
+def _fuller(table: MachineState, lines: list[str], source: str) -> MachineState:
+    """The table, or the answer of -q beside it where that tells more; never both, for they are of two moments."""
+    if not smi_query.has_gpus(lines):
+        return table
+    query = smi_query.machine_state(lines, source)
+    first, other = (query, "a table") if _told(query) > _told(table) else (table, "an answer of -q")
+    return replace(first, notes=(*first.notes, f"{source} holds {other}, too: not read, for it is of another moment"))
+
+
+def _told(machine: MachineState) -> int:
+    """How many fields of its GPUs are known."""
+    nothing = GpuState()
+    names = [field.name for field in fields(GpuState)]
+    return sum(getattr(gpu, name) != getattr(nothing, name) for gpu in machine.gpus for name in names)
 
 
 def _with_lost(machine: MachineState, text: str) -> MachineState:

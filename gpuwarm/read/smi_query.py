@@ -74,6 +74,12 @@ def recognise(lines: list[str]) -> bool:
     return bool(keys & _OWN_KEYS) or len(keys & _KNOWN_KEYS) >= KNOWN_KEYS_MIN
 
 
+def has_gpus(lines: list[str]) -> bool:
+    """Whether there is an answer of `-q` in it, with a GPU."""
+    log = next((number for number, line in enumerate(lines) if "NVSMI LOG" in line), None)
+    return log is not None and any(_GPU.search(line) for line in lines[log:])
+
+
 def _leaf(line: str) -> tuple[str, str] | None:
     """Key and value around the first colon with a blank behind it; None where a line is a section's name."""
     at = line.find(":")

@@ -6,9 +6,9 @@ table cost nothing, and a cut table costs what was cut.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import Any
 
 from gpuwarm.errors import InputError
@@ -173,7 +173,7 @@ def _parted(lines: list[str]) -> Iterator[str]:
         yield line[at:]
 
 
-def _rows(lines: list[str], columns: int) -> Iterator[list[str]]:
+def _rows(lines: Iterable[str], columns: int) -> Iterator[list[str]]:
     """The cells of each row. Lines are joined until a row has all its bars; a cut row comes as far as it goes."""
     row = ""
     for line in lines:
@@ -213,7 +213,8 @@ def _versions(rows: list[str]) -> dict[str, str]:
 
 
 def _read_gpus(table: _Table, lines: list[str]) -> None:
-    for cells in _rows(lines, GPU_COLUMNS):
+    own = takewhile(lambda line: "rocesses:" not in line, lines)  # where the rules are lost, processes follow
+    for cells in _rows(own, GPU_COLUMNS):
         named = tuple(frozenset(name for name, label in _LABELS if label.search(cell)) for cell in cells)
         if any(named):
             table.header += (named,)
@@ -282,8 +283,9 @@ def _memory(cell: str) -> dict[str, Any]:
 
 
 def _utilization(cell: str) -> dict[str, Any]:
-    used, _, compute = cell.partition(" ")
-    return {"utilization_pct": smi_fields.number(used), "compute_mode": smi_fields.compute_mode(compute.strip())}
+    found = re.match(r"(\d+ ?%|\[?N/A\]?|ERR!)\s*(.*)", cell)
+    used, compute = found.groups() if found else ("", "")
+    return {"utilization_pct": smi_fields.number(used), "compute_mode": smi_fields.compute_mode(compute)}
 
 
 # What a cell is read by: the first of these that its header names.
