@@ -366,6 +366,18 @@ def test_dmon_is_read_by_its_header():
     assert np.isnan(read(DMON.encode(), gpu="0").samples["gpu_util_pct"][1])
 
 
+def test_dmons_violations_are_event_reasons():
+    head = "# gpu    pwr   pclk  pviol  tviol\n# Idx      W    MHz      %   bool\n"
+    rows = [
+        "    0    300   1980      0      0",
+        "    0    350   1700     97      0",
+        "    0    350   1500      -      1",
+    ]
+    samples = read((head + "\n".join([*rows, "    0    350   1500      -      -"]) + "\n").encode()).samples
+    assert samples["event_reasons"].tolist()[:3] == [0, 4, 32]
+    assert np.isnan(samples["event_reasons"][3])
+
+
 def test_pmon_is_no_log_of_states():
     with pytest.raises(InputError, match="nvidia-smi pmon"):
         nvidia_smi.samples(b"# gpu  pid  type  sm  mem  command\n# Idx  #  C/G  %  %  name\n  0  1  C  9  1  py\n", "x")

@@ -21,6 +21,8 @@ _FIELDS = {
     "mclk": "clocks.mem",
     "pclk": "clocks.sm",
     "fb": "memory.used",
+    "pviol": "violation.power",
+    "tviol": "violation.thermal",
 }
 # The names of the columns, with commas under --format csv; one of gpu's neighbours tells them from prose.
 _NAMES = (

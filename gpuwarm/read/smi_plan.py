@@ -22,6 +22,7 @@ _SAMPLED = {
     "gpu_util_pct": ("utilization.gpu",),
     "pcie_gen": ("pcie.link.gen.gpucurrent", "pcie.link.gen.current"),
 }
+_VIOLATIONS = {"violation.power": "sw_power_cap", "violation.thermal": "sw_thermal_slowdown"}
 _MW_PER_W = 1000.0
 Read = Callable[[Block], Floats]
 Plan = dict[str, Read]
@@ -95,5 +96,18 @@ def _event_reasons(layout: Layout) -> Plan:
             axis=0,
         )
         return np.where(told, sum(is_active * float(bit) for is_active, bit in active), np.nan)
+
+    return {"event_reasons": read} if places else _violations(layout)
+
+
+def _violations(layout: Layout) -> Plan:
+    """From dmon's columns of power and thermal violations, in per cent of the time or as a flag."""
+    bits = {name: bit for bit, name in EVENT_REASONS.items()}
+    places = [(at, bits[name]) for field, name in _VIOLATIONS.items() if (at := layout.place(field)) is not None]
+
+    def read(block: Block) -> Floats:
+        shares = [(cells.numbers(block.column(at)), bit) for at, bit in places]
+        bits_set = np.sum([(share > 0) * float(bit) for share, bit in shares], axis=0)
+        return np.where(np.any([np.isfinite(share) for share, _ in shares], axis=0), bits_set, np.nan)
 
     return {"event_reasons": read} if places else {}
