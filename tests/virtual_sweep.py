@@ -16,6 +16,8 @@ from gpuwarm.recording import SAMPLE, Recording, write_meta
 from gpuwarm.studies.order import order
 
 SAMPLED_NS = 50 * MS
+BURST_S = {"geforce": 0.4, "h200": 0.03}  # as long as it takes to be warm, and some more
+STILL = "-still"  # ends the names of profiles without noise
 
 
 class VirtualSweep:
@@ -30,7 +32,7 @@ class VirtualSweep:
 
     def start(self, arm: str, phases: list[Phase]) -> None:
         self.clock.sleep(5.0)
-        burst_s = {"geforce": 0.4, "h200": 0.03}[self.profile]  # as long as it takes to be warm, and some more
+        burst_s = BURST_S[self.profile.removesuffix(STILL)]
         specs = [PhaseSpec(Phase("busy"), burst_s), *(PhaseSpec(phase, burst_s) for phase in phases)]
         engine = EngineSpec(plan="medium", simulate=self.profile, seed=self.seed)
         spec = StartSpec(len(self.starts), str(self.folder), engine, tuple(specs))
@@ -39,13 +41,16 @@ class VirtualSweep:
         worker.run(cold_start(engine, clock=self.clock, sleep=self.clock.sleep, log=self.log, environment={}))
         self.starts.append(Start(arm=arm, marks=(begun,), phases=(FIRST, *(each.phase for each in specs))))
 
-    def recording(self) -> Recording:
-        self.clock.sleep(5.0)
+    def unsampled(self) -> Recording:
         study = Study("idle", len(self.starts), self.seed)
         write_meta(self.folder, Metadata(simulated=self.profile, starts=tuple(self.starts), study=study))
+        return Recording.load(self.folder)
+
+    def recording(self) -> Recording:
+        self.clock.sleep(5.0)
         read = past_reader(self.profile, self.log)
         samples = np.array([read(t) for t in range(1000 * S, self.clock(), SAMPLED_NS)], SAMPLE)
-        return replace(Recording.load(self.folder), samples=samples)
+        return replace(self.unsampled(), samples=samples)
 
 
 def sweep(folder: Path, profile: str, gaps_s: tuple[float, ...], *, seed: int = 0, repeats: int = 4) -> VirtualSweep:
