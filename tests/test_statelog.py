@@ -136,3 +136,11 @@ def test_why_a_clock_is_lower_under_load_is_said_to_be_unknown_where_it_is():
     always = OPENED | {"sm_clock_mhz": 1410.0, "gpu_util_pct": 0.0}
     shown = statelog.of(log((3, always), (6, BUSY | {"sm_clock_mhz": 1410.0}), (3, always)), None)
     assert shown.answer.endswith("The SM clock was 1410 MHz, at rest as under load.")
+
+
+def test_changes_in_a_log_of_an_hour_are_timed_as_those_in_a_short_one():
+    rounds = [(3, REST), (0.5, OPENED), (2, BUSY | {"sm_clock_mhz": 1500.0}), (3.5, REST)] * 400
+    shown = statelog.of(log(*rounds), None)
+    changes = [(each.t_ms, each.before, each.after) for each in shown.transitions if each.kind == "sm_clock"]
+    assert len(changes) == 3 * 400
+    assert changes[-3:] == [(3_594_000, 300, 2000), (3_594_500, 2000, 1500), (3_596_500, 1500, 300)]

@@ -70,11 +70,9 @@ def mover(recording: Recording, stretch: Stretch, judged: Judgement, *, toleranc
 def _by_host(recording: Recording, stretch: Stretch, latency: Floats, until: int) -> str | None:
     """How a latency moves with the host; None where it does not."""
     rows = recording.iterations[stretch.rows[:until]]
-    enqueue = _blocks(rows["enqueue_ns"] / 1e6)
-    moved_ms, enqueue_ms = (
-        0.0 if (ends := _range(blocks)) is None else ends[1] - ends[0] for blocks in (latency, enqueue)
-    )
-    if enqueue_ms >= MATTERS_SHARE * moved_ms and _together(latency, enqueue) >= GOES_WITH:
+    enqueue = _blocks(rows["enqueue_ns"])
+    moved, enqueue_moved = (_spread(blocks) or 0.0 for blocks in (latency, enqueue))
+    if enqueue_moved >= MATTERS_SHARE * moved and _together(latency, enqueue) >= GOES_WITH:
         return "with the host's time to enqueue"
     if stretch.quantity != "host":
         return None

@@ -15,7 +15,9 @@ from gpuwarm.recording import Floats, Recording, Rows
 
 SAME_CLOCK_SHARE = 0.03  # clocks this near are one state: a power cap makes the SM clock wander by 1 to 2 %
 LOOK_BACK_MS = 1000.0  # before a start's process: what rest looked like
-MAX_POINTS = 4000  # a longer series is reduced to medians of blocks; NVML's own refresh is coarser
+MAX_POINTS = 4000  # a longer series of inferences is reduced to medians of blocks; NVML's own refresh is coarser
+MAX_READINGS = 50_000  # of NVML; an hour and more at its refresh, of which every change is to be timed
+FIRST_LOOK = 64  # readings ahead for the end of a state, then twice as many, and so on
 MIN_READINGS = 2  # a state seen in one reading alone may be a reading between two clocks
 
 
@@ -75,7 +77,7 @@ def _step(marks: Sequence[Mark], t_ns: float) -> str | None:
 def of_samples(samples: Rows, zero_ns: int) -> tuple[ClockState, ...]:
     """The states that samples show in order; their times count from `zero_ns`."""
     samples = samples[np.isfinite(samples["sm_clock_mhz"])]
-    samples = samples[np.linspace(0, samples.size - 1, min(samples.size, MAX_POINTS)).astype(np.int64)]
+    samples = samples[np.linspace(0, samples.size - 1, min(samples.size, MAX_READINGS)).astype(np.int64)]
     elapsed_ms = (samples["t_ns"] - np.int64(zero_ns)) / 1e6
     columns = (samples["sm_clock_mhz"], samples["mem_clock_mhz"], samples["pstate"])
     found = []
@@ -115,14 +117,24 @@ def _runs(columns: tuple[Floats, ...]) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     begin = 0
     while begin < size:
-        left = np.zeros(size - begin, bool)
-        for column in columns:
-            left |= np.abs(column[begin:] - column[begin]) > SAME_CLOCK_SHARE * abs(column[begin])
-        end = begin + int(left.argmax()) if left.any() else size
+        end = _left(columns, begin)
         if end - begin >= MIN_READINGS:
             found = _joined(found, (begin, end), columns)
         begin = end
     return found
+
+
+def _left(columns: tuple[Floats, ...], begin: int) -> int:
+    """Where the state that begins there is left."""
+    size, at, look = columns[0].size, begin, FIRST_LOOK
+    while at < size:
+        left = np.zeros(min(look, size - at), bool)
+        for column in columns:
+            left |= np.abs(column[at : at + look] - column[begin]) > SAME_CLOCK_SHARE * abs(column[begin])
+        if left.any():
+            return at + int(left.argmax())
+        at, look = at + look, 2 * look
+    return size
 
 
 def _joined(found: list[tuple[int, int]], new: tuple[int, int], columns: tuple[Floats, ...]) -> list[tuple[int, int]]:
