@@ -93,12 +93,13 @@ def test_cycles_that_settle_into_themselves_have_a_length() -> None:
 
 
 def test_what_keeps_latency_moving_is_named() -> None:
-    start = "No warm-up length can be given: latency does not settle, "
-    assert told("no_steady_state", moved=HOST) == f"{start}and what moves it is the host, not the GPU."
-    assert told("no_steady_state", moved=CLOCK) == f"{start}as it goes with the SM clock."
+    start = "No warm-up length can be given: latency does not settle"
+    assert told("no_steady_state", moved=HOST) == f"{start}, and what moves it is the host, not the GPU."
+    clock = f"{start}. It goes with the SM clock"
+    assert told("no_steady_state", moved=CLOCK) == f"{clock}. Measure longer (--duration)."
     hot = Finding("throttling", "warning", "the clock is held down by temperature")
     assert told("no_steady_state", moved=CLOCK, throttling=hot) == (
-        f"{start}as it goes with the SM clock, as the clock is held down by temperature."
+        f"{clock}, as the clock is held down by temperature. Measure longer (--duration)."
     )
 
 

@@ -155,7 +155,8 @@ def _no_steady_state(judged: Judgement, throttling: Finding, moved: Mover | None
         return f"No warm-up length can be given: {moves}. Measure longer (--duration)."
     if moved.cause == "host":
         return f"No warm-up length can be given: {moves}, and what moves it is the host, not the GPU."
-    return f"No warm-up length can be given: {moves}, as it goes with the SM clock{_held_down(throttling)}."
+    longer = "" if judged.average else " Measure longer (--duration)."
+    return f"No warm-up length can be given: {moves}. It goes with the SM clock{_held_down(throttling)}.{longer}"
 
 
 def _mean(average: Average | None) -> str:
