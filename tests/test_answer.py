@@ -145,3 +145,13 @@ def test_of_two_starts_one_that_was_seen_is_told() -> None:
     early = before(recording, stretches(recording), judge(recording))
     assert early is not None
     assert (early.first_ms, early.level_ms) == (pytest.approx(3.0, rel=0.01), pytest.approx(3.0, rel=0.01))
+
+
+def test_starts_that_did_not_settle_are_told_with_a_mean_that_holds_in_all() -> None:
+    warm = Warmup(58.0, iterations=21, recommended_ms=75.0, recommended_iterations=28, starts=3, ends_ms=(58, None, 40))
+    judged = Judgement("warmup", warmup=warm, steady=STEADY, average=Average(1000.0, 200.0, 2.85, spread_pct=0.8))
+    said = answer(judged, EARLY, FREE, None)
+    assert said.endswith(
+        "In 1 of 3 starts latency did not settle. "
+        "A mean over 1 s can be quoted: after 200 ms each is within 0.8 % of 2.85 ms."
+    )

@@ -124,3 +124,11 @@ def test_without_a_steady_state_nothing_can_be_quoted_and_doubts_still_follow() 
         "no steady state was reached, so no single latency can be quoted",
         "1 start only: how much starts differ is not known",
     )
+
+
+def test_starts_that_found_no_steady_state_are_a_doubt_about_the_others() -> None:
+    calm = [measured.inference(start, np.full(1500, 2.0)) for start in range(3)]
+    climbing = measured.inference(3, np.linspace(2.0, 4.0, 1500))
+    grade, reasons = verdict(measured.recording(*calm, climbing))
+    assert grade == "degraded"
+    assert reasons[0] == "1 of 4 starts found no steady state"

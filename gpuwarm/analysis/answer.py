@@ -59,6 +59,10 @@ def answer(
 ) -> str:
     """One or two sentences for a person who asked how long to warm up; and what no warm-up ends, if anything."""
     told = _answer(judged, early, throttling, moved)
+    unsettled = judged.warmup.ends_ms.count(None)
+    if judged.steady is not None and unsettled:
+        of = count(judged.warmup.starts, "start")
+        told += f" In {unsettled} of {of} latency did not settle.{_mean(judged.average)}"
     return told if unrest is None else f"{told} {unrest.summary}, which no warm-up ends. {unrest.advice}"
 
 

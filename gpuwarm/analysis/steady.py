@@ -64,7 +64,7 @@ class Judgement:
     period_ms: float | None = None  # of a cyclic one
     slope_pct_per_s: float | None = None  # of a drifting one
     settles_ms: tuple[float, float, float] | None = None  # of one that slows down: when it would end, and interval
-    average: Average | None = None  # a mean that is steady, where latency is not
+    average: Average | None = None  # a mean that is steady in every start, where latency is not
     per_start: tuple[Behaviour, ...] = field(default_factory=tuple)
     transitions: tuple[Transition, ...] = ()  # all of the recording
 
@@ -140,6 +140,7 @@ def judge(
         warmup,
         _steady(steady, each),
         tuple(bias(warm, ms) for ms in asked),
+        average=average([start.stretch for start in starts], tolerance) if len(steady) < len(starts) else None,
         per_start=behaviours,
         transitions=changes,
     )
