@@ -134,7 +134,7 @@ def staircase_advice(recording: Recording) -> Advice:
         ),
         steady=Steady(2.0, 2.01, 2.08, 1.1, 118, 1190),
         average=None,
-        bias=(Bias(0.0, 21.0, 640.0), Bias(200.0, 4.1, 20.5), Bias(700.0, 0.05, 0.3)),
+        bias=(Bias(0.0, 21.0, 2.5, 640.0), Bias(200.0, 4.1, 1.2, 20.5), Bias(700.0, 0.05, 0.04, 0.3)),
         cold_start=ColdStart(
             phases=tuple(
                 ColdPhase(name, float(end - begin), (end - begin, (end - begin) * 1.1), 100 * (end - begin) / total[0])

@@ -9,6 +9,7 @@ import pytest
 
 from gpuwarm.analysis import advice
 from gpuwarm.analysis.advice import Advice
+from gpuwarm.read.files import recordings
 from gpuwarm.recording import Recording
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "convert_traces.py"
@@ -67,3 +68,14 @@ def test_driver_context_and_imports_are_the_cold_start(advised: Callable[[str], 
     assert {phase.name for phase in largest} == {"cuda_import", "driver_init", "context"}
     assert sum(phase.share_pct for phase in largest) > 90
     assert (cold.first_ms, cold.second_ms) == pytest.approx((0.263, 0.167), abs=0.001)
+
+
+def test_trtexecs_own_default_warmup_leaves_its_median_too_fast(h200: Path) -> None:
+    folder = h200 / "trtexec"
+    ((_, joined),) = recordings([folder / "heavy_warmup0_times.json"], smi=folder / "heavy_smi.csv")
+    told = advice.of(joined)
+    assert told.behaviour == "slowdown"
+    assert told.steady.median_ms == pytest.approx(3.37, abs=0.01)
+    assert told.findings[0].summary == "the clock is held down by the power limit"
+    default = next(row for row in told.bias if row.warmup_ms == 200)
+    assert default.median_bias_pct == pytest.approx(-1.5, abs=0.2)

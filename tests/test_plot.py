@@ -304,7 +304,7 @@ def test_the_tolerance_band_is_the_one_that_was_asked_for():
 
 
 def test_without_a_steady_state_there_is_no_bias():
-    unknown = (Bias(0.0, None, None), Bias(200.0, None, None))
+    unknown = (Bias(0.0, None, None, None), Bias(200.0, None, None, None))
     with pytest.raises(InputError, match="there is no steady state"):
         plot.draw("bias", RECORDING, replace(ADVICE, steady=None, bias=unknown))
     with pytest.raises(InputError, match="hardly anything is left after a warm-up"):

@@ -54,6 +54,13 @@ def test_a_cap_is_a_slowdown_and_a_short_benchmark_looks_too_fast() -> None:
     assert none.mean_bias_pct == pytest.approx(-0.8 / 1.08, abs=0.1)
 
 
+def test_a_spike_makes_up_in_the_mean_for_what_the_median_shows() -> None:
+    levels = np.repeat([0.98, 1.2, 1.0], [900, 100, 3000])
+    none = steady.judge(recording(noisy(levels, seed=3))).bias[0]
+    assert none.mean_bias_pct == pytest.approx(0.0, abs=0.3)
+    assert none.median_bias_pct == pytest.approx(-2.0, abs=0.3)
+
+
 def test_the_recommendation_is_the_longest_of_the_starts_and_says_its_coverage() -> None:
     warmups = [noisy(np.repeat([1.5, 1.0], [slow, 3000]), seed=slow) for slow in (100, 150, 300)]
     warmup = steady.judge(recording(*warmups)).warmup

@@ -20,6 +20,7 @@ class Bias:
 
     warmup_ms: float
     mean_bias_pct: float | None
+    median_bias_pct: float | None  # what trtexec's users quote; a few slow ones make up for it in the mean
     p99_bias_pct: float | None
     measured_ms: float | None = None  # how long the benchmark was: less than a second where the data ends before
     inferences: int | None = None  # in it; of several starts, both are the least
@@ -59,16 +60,18 @@ def bias(starts: Sequence[Warmed], warmup_ms: float) -> Bias:
     """Of the following second, against the start's own steady state; the mean over the starts that have the data."""
     found = [(start, measured) for start in starts if (measured := _measured(start, warmup_ms)) is not None]
     if not found:
-        return Bias(warmup_ms, None, None)
-    means, tails = [], []
+        return Bias(warmup_ms, None, None, None)
+    means, medians, tails = [], [], []
     for start, (_, latency_ms) in found:
         steady_ms = start.stretch.latency_ms[start.end :]
         means.append(latency_ms.mean() / steady_ms.mean() - 1)
+        medians.append(np.median(latency_ms) / np.median(steady_ms) - 1)
         if min(latency_ms.size, steady_ms.size) * start.inferences_per_row >= LEAST_FOR_P99:
             tails.append(np.quantile(latency_ms, 0.99) / np.quantile(steady_ms, 0.99) - 1)
     return Bias(
         warmup_ms,
         float(np.mean(means)) * 100,
+        float(np.mean(medians)) * 100,
         float(np.mean(tails)) * 100 if len(tails) == len(means) else None,
         measured_ms=min(span_ms for _, (span_ms, _) in found),
         inferences=min(latency_ms.size * start.inferences_per_row for start, (_, latency_ms) in found),

@@ -101,7 +101,11 @@ def _warmup(advice: Advice) -> Iterator[_Family]:
     biases = [
         ({"warmup": f"{row.warmup_ms / 1e3:g}", "statistic": statistic}, _ratio(value))
         for row in advice.bias
-        for statistic, value in (("mean", row.mean_bias_pct), ("p99", row.p99_bias_pct))
+        for statistic, value in (
+            ("mean", row.mean_bias_pct),
+            ("median", row.median_bias_pct),
+            ("p99", row.p99_bias_pct),
+        )
     ]
     told = "What a benchmark of one second that begins after a warm-up of so many seconds gets wrong."
     yield _Family("gpuwarm_bias_ratio", "gauge", "ratio", told, biases)

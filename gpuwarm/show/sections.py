@@ -330,16 +330,15 @@ def _bias(advice: Advice) -> Table:
     """What a benchmark of one second gets wrong after each warm-up."""
     rows, marked = [], None
     for place, row in enumerate(advice.bias):
-        mean, p99 = (
-            "not known" if value is None else percent(value) for value in (row.mean_bias_pct, row.p99_bias_pct)
-        )
+        told = (row.mean_bias_pct, row.median_bias_pct, row.p99_bias_pct)
+        cells = ("not known" if value is None else percent(value) for value in told)
         if row.warmup_ms == advice.warmup.recommended_ms:
             marked = place
         notes = ["recommended"] if marked == place else []
-        rows.append((f"{number(row.warmup_ms)} ms", mean, p99, ", ".join([*notes, *_rests_on(row)])))
-    heading = ("after a warm-up of", "mean latency", "99th percentile", "note")
-    spoken = ("", "mean", "p99", "")
-    return Table(heading, (True, True, True, False), tuple(rows), marked, spoken=spoken)
+        rows.append((f"{number(row.warmup_ms)} ms", *cells, ", ".join([*notes, *_rests_on(row)])))
+    heading = ("after a warm-up of", "mean latency", "median", "99th percentile", "note")
+    spoken = ("", "mean", "median", "p99", "")
+    return Table(heading, (True, True, True, True, False), tuple(rows), marked, spoken=spoken)
 
 
 def _rests_on(row: Bias) -> Iterator[str]:
