@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from typer.testing import CliRunner
+from virtual import S
 from virtual_sweep import sweep
 
 from gpuwarm.analysis.contrast import Estimate
@@ -87,6 +88,34 @@ def test_a_slow_host_is_not_a_cold_gpu(tmp_path: Path):
     found = idleness(recording, tolerance=0.1)
     assert {(each.latency, each.on_gpu) for each in alive(found).after} == {("cold", "warm")}
     assert "The GPU itself takes no longer: it is the host that has to wake up." in found.answer
+
+
+def test_a_gpu_that_waits_for_a_slow_enqueue_is_not_cold(tmp_path: Path):
+    recording = sweep(tmp_path, "h200", (0.05, 0.5), repeats=4).recording()
+    rows = recording.iterations
+    firsts = np.flatnonzero(np.diff(rows["phase"]) > 0) + 1
+    for name in ("host_ns", "gpu_ns"):
+        rows[name][firsts] += 150_000
+    rows["enqueue_ns"][firsts] = rows["gpu_ns"][firsts]
+    found = idleness(recording, tolerance=0.1)
+    assert {(each.latency, each.on_gpu) for each in alive(found).after} == {("cold", "unknown")}
+    assert "it is the host that has to wake up, which takes 3" in found.answer
+
+
+def test_a_clock_that_rises_again_is_somebody_elses_and_ends_the_decay(tmp_path: Path):
+    recording = sweep(tmp_path, "h200", (0.5,)).recording()
+    undisturbed = idleness(recording, tolerance=0.1).decay[1]
+    late = recording.samples["t_ns"] > recording.samples["t_ns"][-1] - 2 * S
+    recording.samples["sm_clock_mhz"][late] = 1700
+    assert idleness(recording, tolerance=0.1).decay[1].steps == undisturbed.steps
+
+
+def test_how_the_clock_falls_is_not_told_from_beside_a_disturbed_start(tmp_path: Path):
+    recording = sweep(tmp_path, "h200", (0.5,)).recording()
+    *others, last = recording.meta.starts
+    disturbed = (*others, replace(last, disturbed="a process had come to this GPU"))
+    found = idleness(replace(recording, meta=replace(recording.meta, starts=disturbed)), tolerance=0.1)
+    assert found.decay[1].courses == len(others) - 1
 
 
 def test_a_budget_costs_repeats_first_and_then_the_longest_pauses():

@@ -6,10 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gpuwarm.analysis import controlled
 from gpuwarm.recording import Floats, Recording, Rows
 
 GRID_S = 0.05  # half of a data-centre GPU's refresh: each renewal is seen
 SAME_SHARE = 0.02  # clocks this near are one step
+RISE = 1.25  # times the lowest before: then it is used again, by somebody else; at rest it flickers by a tenth
+LATE_NS = 500_000_000  # NVML may show the rise under load this late
 LONGEST_S = 120.0  # after which nobody waits for a further step
 
 
@@ -51,7 +54,10 @@ def after_processes(recording: Recording) -> Decay | None:
     """From each process's last inference to the next process, or to the end of sampling."""
     spans = []
     starts = recording.meta.starts
+    disturbed = controlled.disturbances(recording.meta)
     for index in range(len(starts)):
+        if index in disturbed or index + 1 in disturbed:  # by whom, may have been there in between
+            continue
         rows = recording.iterations[recording.iterations["start"] == index]
         following = starts[index + 1].marks if index + 1 < len(starts) else ()
         last_ns = int(recording.samples["t_ns"][-1]) if recording.samples.size else 0
@@ -67,6 +73,7 @@ def _end_ns(rows: Rows) -> int:
 def _usual(recording: Recording, spans: Sequence[tuple[int, int]], situation: str) -> Decay | None:
     """The median course on a grid of time, as steps; a course counts as long as it lasts."""
     samples = recording.samples[np.isfinite(recording.samples["sm_clock_mhz"])]
+    spans = [(begin, _used_again(samples, begin, end)) for begin, end in spans]
     longest_s = min(max(((end - begin) * 1e-9 for begin, end in spans), default=0.0), LONGEST_S)
     grid_s = np.arange(0.0, longest_s, GRID_S)
     if not samples.size or not grid_s.size:
@@ -82,6 +89,13 @@ def _usual(recording: Recording, spans: Sequence[tuple[int, int]], situation: st
             continue
         steps.append(Step(round(float(after_s), 3), mhz, None if pstate is None else round(pstate)))
     return Decay(situation, tuple(steps), steps[-1].after_s, len(spans)) if steps else None
+
+
+def _used_again(samples: Rows, begin_ns: int, end_ns: int) -> int:
+    """When the clock rises again within a span, or its end."""
+    within = samples[(samples["t_ns"] > begin_ns + LATE_NS) & (samples["t_ns"] <= end_ns)]
+    rises = within["sm_clock_mhz"] > RISE * np.minimum.accumulate(within["sm_clock_mhz"])
+    return int(within["t_ns"][rises][0]) - 1 if rises.any() else end_ns
 
 
 def _middle(values: Floats) -> float | None:

@@ -1,7 +1,7 @@
 """What pauses of each length do to latency and power, and whether that is cold, warm or not known."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -31,6 +31,8 @@ class AfterGap:
     until_steady: float | None  # iterations, median
     sm_clock_mhz: float | None  # just before the pause ends, median
     pstate: int | None
+    first_enqueue_ms: float | None = None  # what the host took to enqueue the first one, median
+    steady_enqueue_ms: float | None = None
     first_result: Estimate | None = None  # from process start, where there was no process meanwhile
 
 
@@ -101,7 +103,7 @@ def _after(gap_s: float, own: Sequence[Pause], *, latency: Warmth, on_gpu: Warmt
     first, slower = contrast([(1.0, [it.first_ms for it in own])]), contrast([(1.0, [100 * it.slower for it in own])])
     assert first is not None
     assert slower is not None
-    pstate = median([math.nan if it.pstate is None else it.pstate for it in own])
+    pstate = _median(it.pstate for it in own)
     return AfterGap(
         gap_s=gap_s,
         pauses=len(own),
@@ -112,11 +114,17 @@ def _after(gap_s: float, own: Sequence[Pause], *, latency: Warmth, on_gpu: Warmt
         slower_on_gpu_pct=contrast([(1.0, [100 * it.slower_on_gpu for it in own if it.slower_on_gpu is not None])]),
         latency=latency,
         on_gpu=on_gpu,
-        until_steady=median([math.nan if it.until_steady is None else it.until_steady for it in own]),
-        sm_clock_mhz=median([math.nan if it.sm_clock_mhz is None else it.sm_clock_mhz for it in own]),
+        until_steady=_median(it.until_steady for it in own),
+        sm_clock_mhz=_median(it.sm_clock_mhz for it in own),
         pstate=None if pstate is None else round(pstate),
+        first_enqueue_ms=_median(it.first_enqueue_ms for it in own),
+        steady_enqueue_ms=_median(it.steady_enqueue_ms for it in own),
         first_result=contrast([(1.0, [it.first_result_ms for it in own if it.first_result_ms is not None])]),
     )
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    return median([math.nan if value is None else value for value in values])
 
 
 def _warmth(slower: Mapping[float, Sequence[float]], tolerance: float) -> dict[float, Warmth]:

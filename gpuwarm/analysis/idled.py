@@ -18,6 +18,7 @@ from gpuwarm.metadata import Workload
 from gpuwarm.recording import Recording
 
 SCHEMA = "gpuwarm.idle/1"
+SLOW_ENQUEUE = 1.5  # times a steady one; on an H200 it is 1 without a pause and 2 to 3 after one
 DEFAULT_TOLERANCE = 0.1  # of steady latency: what a user of a service would hardly notice
 
 
@@ -109,7 +110,10 @@ def _warmth(alive: Situation, tolerance_pct: float) -> str:
         return f"With its context alive the GPU stays warm through {until}; {_after(cold_on_gpu[0])}."
     if cold:
         gpu = "takes no longer" if alive.warm_on_gpu_until_s == alive.longest_s else "is not shown to take longer"
-        return f"With its context alive, {_after(cold[0])}. The GPU itself {gpu}: it is the host that has to wake up."
+        return (
+            f"With its context alive, {_after(cold[0])}. The GPU itself {gpu}: it is the host that has to wake "
+            f"up{_woken(cold[0])}."
+        )
     if alive.warm_until_s == alive.longest_s:
         return (
             f"With its context alive it does not get cold: after pauses of up to {pause(alive.longest_s)} the first "
@@ -120,6 +124,14 @@ def _warmth(alive: Situation, tolerance_pct: float) -> str:
         f"How cold it gets with its context alive is not shown: {_after(slowest)}, but that varies too much from one "
         "pause to the next. Measure more of them (--repeats)."
     )
+
+
+def _woken(after: AfterGap) -> str:
+    """What of the host was slow, where that was its enqueue."""
+    first_ms, steady_ms = after.first_enqueue_ms, after.steady_enqueue_ms
+    if first_ms is None or steady_ms is None or first_ms < SLOW_ENQUEUE * steady_ms:
+        return ""
+    return f", which takes {duration(first_ms)} to enqueue and {duration(steady_ms)} once steady"
 
 
 def _after(first_cold: AfterGap) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuwarm.analysis import causes, controlled
+from gpuwarm.analysis.limits import HOST_BOUND_ENQUEUE_SHARE
 from gpuwarm.analysis.words import median
 from gpuwarm.metadata import Start
 from gpuwarm.recording import Floats, Recording, Rows
@@ -28,8 +29,10 @@ class Pause:
     first_ms: float
     second_ms: float | None
     steady_ms: float  # of the same burst
-    first_on_gpu_ms: float | None
+    first_on_gpu_ms: float | None  # these two are None where the GPU waited for the host's launches
     steady_on_gpu_ms: float | None
+    first_enqueue_ms: float | None
+    steady_enqueue_ms: float | None
     until_steady: int | None  # iterations
     sm_clock_mhz: float | None
     pstate: float | None
@@ -77,7 +80,10 @@ def _of_start(recording: Recording, index: int, start: Start) -> Iterator[Pause]
 def _pause(recording: Recording, start: Start, burst: Rows, span_ns: tuple[int, int]) -> Pause:
     """The pause of that span, with the inferences that follow it."""
     phase = start.phases[int(burst["phase"][0])]
-    latency_ms, on_gpu_ms = burst["host_ns"] / 1e6, burst["gpu_ns"] / 1e6
+    latency_ms = burst["host_ns"] / 1e6
+    # On an H200 the first enqueue after 10 ms of rest takes 200 us instead of 80, and the GPU just as long.
+    waited = burst["enqueue_ns"] >= HOST_BOUND_ENQUEUE_SHARE * burst["gpu_ns"]
+    on_gpu_ms = np.where(waited, math.nan, burst["gpu_ns"] / 1e6)
     later = slice(latency_ms.size // 2, None)
     steady_ms = float(np.median(latency_ms[later]))
     samples = recording.samples[(recording.samples["t_ns"] > span_ns[0]) & (recording.samples["t_ns"] <= span_ns[1])]
@@ -93,6 +99,8 @@ def _pause(recording: Recording, start: Start, burst: Rows, span_ns: tuple[int, 
         steady_ms=steady_ms,
         first_on_gpu_ms=_known(on_gpu_ms[0]),
         steady_on_gpu_ms=median(on_gpu_ms[later]),
+        first_enqueue_ms=_known(burst["enqueue_ns"][0] / 1e6),
+        steady_enqueue_ms=median(burst["enqueue_ns"][later] / 1e6),
         until_steady=_until_steady(latency_ms, steady_ms),
         sm_clock_mhz=_newest(samples, "sm_clock_mhz"),
         pstate=_newest(samples, "pstate"),
