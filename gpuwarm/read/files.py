@@ -8,8 +8,9 @@ from pathlib import Path
 from gpuwarm.errors import InputError
 from gpuwarm.read import nvidia_smi, trtexec
 from gpuwarm.read.join import join
+from gpuwarm.read.looks import looks_like
 from gpuwarm.read.smi_log import Samples
-from gpuwarm.read.text import looks_like, plain_lines, utf8
+from gpuwarm.read.text import plain_lines, utf8
 from gpuwarm.read.trtexec import Trace
 from gpuwarm.recording import Recording
 

@@ -6,8 +6,9 @@ from dataclasses import fields, replace
 from gpuwarm.errors import InputError
 from gpuwarm.machine import GpuState, MachineState
 from gpuwarm.read import smi_csv, smi_dmon, smi_fields, smi_log, smi_query, smi_table
+from gpuwarm.read.looks import is_of_another_smi, looks_like
 from gpuwarm.read.smi_log import Samples, SmiLog
-from gpuwarm.read.text import is_of_another_smi, looks_like, plain_lines, utf8, without_labels
+from gpuwarm.read.text import plain_lines, utf8, without_labels
 
 EXPECTED = "the output of `nvidia-smi`, `nvidia-smi -q` (best), `-q -x`, `--query-gpu=... --format=csv` or `dmon`"
 # What nvidia-smi says instead of an answer -> what that means and what to do.

@@ -29,6 +29,7 @@ _MAGIC = (
     (b"\x7fELF", "a program"),
     (b"MZ", "a Windows program"),
 )
+_EXPECTED = "expected is the text that nvidia-smi or trtexec prints"
 _PROBE_BYTES = 4096  # encodings and binary files show within their first page
 _UTF16_SHARE = 0.3  # of NULs at odd (or even) places; half of all bytes are NUL in ASCII written as UTF-16
 _CONTROLS = bytes(byte for byte in range(32) if byte not in b"\t\n\v\f\r\b\x1b")
@@ -43,10 +44,11 @@ _BREAK = re.compile(r"<br ?/?>\n?|</(?:p|div)>")
 _TAG = re.compile(r"</?(?:pre|code|p|div|span)\b[^<>]*>")
 _ESCAPE = re.compile(r"\x1b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[()][0-9A-B]|[=>78cDEHM])")
 _LINE_END = re.compile(r"\r+\n|[\r\v\f\x85\u2028\u2029]")
-_ESCAPED = re.compile(
-    r"\\([nrt\"/\\]|(?:u00|x)(?:1b|[2-7][0-9a-f]))"
-)  # text within JSON, or printed as a string of Python's
+# Text within JSON, or printed as a string of Python's.
+_ESCAPED = re.compile(r"\\([nrt\"/\\]|(?:u00|x)(?:1b|[2-7][0-9a-f]))")
 _ESCAPES = {"n": "\n", "r": "", "t": " "}
+# What must not reach a terminal from a file: control codes, and marks that turn the direction of writing.
+_UNPRINTABLE = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 # What word processors and chats turn ASCII into, and box drawing that some terminals copy for bars.
 _TYPOGRAPHY = str.maketrans(
     {
@@ -79,7 +81,7 @@ def utf8(data: bytes, source: str) -> bytes:
     """
     for magic, what in _MAGIC:
         if data.startswith(magic):
-            raise InputError(f"{source} is {what}; expected is the text that nvidia-smi or trtexec prints")
+            raise InputError(f"{source} is {what}; {_EXPECTED}")
     encoding = _encoding(data)
     if encoding is not None:
         data = data.decode(encoding, "replace").encode("utf-8")
@@ -88,16 +90,12 @@ def utf8(data: bytes, source: str) -> bytes:
     probe = data[:_PROBE_BYTES]
     strange = sum(byte in _CONTROLS for byte in probe)
     if strange > _CONTROL_SHARE * len(probe):
-        raise InputError(
-            f"{source} is not text; expected is what nvidia-smi or trtexec prints, for example `nvidia-smi -q`"
-        )
+        raise InputError(f"{source} is not text; {_EXPECTED}, for example `nvidia-smi -q`")
     data = data.removeprefix(b"\xef\xbb\xbf")
     if _ESCAPED_PAGE.search(data, 0, ENDS_BYTES) and b"<nvidia_smi_log" not in data:  # XML escapes by itself
         data = _TAG.sub("", html.unescape(_BREAK.sub("\n", data.decode("utf-8", "replace")))).encode()
     if not probe.strip() and not data.strip():
-        raise InputError(
-            f"{source} is empty; expected is what nvidia-smi or trtexec prints, for example `nvidia-smi -q`"
-        )
+        raise InputError(f"{source} is empty; {_EXPECTED}, for example `nvidia-smi -q`")
     return data
 
 
@@ -113,10 +111,6 @@ def _encoding(data: bytes) -> str | None:
     if probe[0::2].count(0) > _UTF16_SHARE * half:
         return "utf-16-be"
     return None
-
-
-# What must not reach a terminal from a file: control codes, and marks that turn the direction of writing.
-_UNPRINTABLE = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def printable(text: str) -> str:
@@ -171,7 +165,7 @@ def margin_shape(margin: str) -> str:
 
 # What srun -l, pdsh, Ansible and Docker Compose put before each line of a machine's output.
 _LABELLED = re.compile(rb"(?m)^[ \t]*([\w.-]{1,64})(:|[ \t]+\|)(?:[ \t]+|\r?$)(.*)")
-SAID_BY_ALL = 12  # characters; every machine's output has lines so long that are alike but for their numbers
+_SAID_BY_ALL = 12  # characters; every machine's output has lines so long that are alike but for their numbers
 
 
 def without_labels(data: bytes, source: str) -> bytes:
@@ -187,76 +181,13 @@ def without_labels(data: bytes, source: str) -> bytes:
     said: dict[bytes, set[bytes]] = {}
     for label, _, line in labelled:
         said.setdefault(label, set()).add(re.sub(rb"[\d.]+", b"0", line.strip()))
+    label, sign, _ = labelled[0]
     if len(said) == 1:
-        label, sign, _ = labelled[0]
         return re.sub(rb"(?m)^[ \t]*%b%b[ \t]?" % (re.escape(label), re.escape(sign)), b"", data)
-    if any(len(line) >= SAID_BY_ALL for line in set.intersection(*said.values())):
-        label, sign, _ = labelled[0]
+    if any(len(line) >= _SAID_BY_ALL for line in set.intersection(*said.values())):
         pattern = printable((label + sign).decode("utf-8", "replace"))
         raise InputError(
             f"{source} holds lines of {len(said)} machines, each with its name before it: give one machine's, "
             f"`grep '^ *{pattern}' FILE | gpuwarm check -`"
         )
     return data
-
-
-# AMD-SMI, HL-SMI (Gaudi), MX-SMI (MetaX), npu-smi (Ascend): their tables are laid out after NVIDIA's.
-_OTHER_SMI = r"(?i)\b(?!nvidia)[a-z]+-smi\b.{0,80}\bversion"
-
-
-def is_of_another_smi(text: str) -> bool:
-    """Whether a table is of another maker's tool."""
-    return re.search(_OTHER_SMI, text) is not None and "NVIDIA-SMI" not in text
-
-
-# The first that is found says what a text looks like.
-_LOOKS = (
-    (r"NVIDIA-SMI \d|==NVSMI LOG|<nvidia_smi_log", "what nvidia-smi says of one moment: `gpuwarm check` takes it"),
-    (
-        r"&&&& (?:RUNNING|PASSED|FAILED) TensorRT|\[\d\d/\d\d/\d{4}-\d\d:\d\d:\d\d\] \[[IWEV]\]",
-        "a trtexec log: `gpuwarm analyze` takes it",
-    ),
-    (r'"(?:startComputeMs|endComputeMs)"', "trtexec's --exportTimes: `gpuwarm analyze` takes it"),
-    (r'"(?:averageMs|medianMs|percentage)"', "trtexec's --exportProfile, which has no times of single inferences"),
-    (r'"schema":\s*"gpuwarm\.', "gpuwarm's own JSON output"),
-    (r"(?m)^GPU \d+: .*\(UUID: ", "`nvidia-smi -L`, which lists GPUs and nothing more"),
-    (r"\bGPU0\b.*\bCPU Affinity\b", "`nvidia-smi topo -m`"),
-    (r"(?m)^pid, |, (?:used_gpu_memory|process_name)\b", "`--query-compute-apps`, which tells processes and no clocks"),
-    (
-        r"is not a valid field to query",
-        "nvidia-smi refusing a field: `nvidia-smi --help-query-gpu` lists those it knows",
-    ),
-    (r"List of valid properties to query", "the help of nvidia-smi"),
-    (r"NVIDIA System Management Interface|nvidia-smi \[OPTION", "the help of nvidia-smi"),
-    (r"(?m)^#\s*gpu\s+pid\b", "`nvidia-smi pmon`, which tells processes and no clocks"),
-    (r"=== (?:Model|Build|Inference) Options ===|--exportTimes=<file>", "the help of trtexec"),
-    (r"RAM \d+/\d+MB .*(?:CPU \[|GR3D_FREQ|EMC_FREQ)", "Jetson's tegrastats"),
-    (r"(?i)ROCm System Management Interface|rocm-smi|amd-smi|amdgpu", "AMD's rocm-smi"),
-    (_OTHER_SMI, "the table of another maker's accelerators"),
-    (r"(?m)^\[\d+\] .*\|\s*\d+.C, ", "gpustat, which tells no clocks"),
-    (r"DCGM_FI_|(?m:^#Entity )|\| GPU ID \|", "the output of DCGM, which gpuwarm does not read"),
-    (r"(?m)^ *Device \d+ \[.*\] PCIe", "nvtop's screen"),
-    (r"Attribute '\w+' \(", "nvidia-settings, which speaks for a display"),
-    (r"\[[0-9a-f]{4}\]: NVIDIA|controller: NVIDIA", "lspci, which lists devices and not their state"),
-    (r"NVRM: |NVRM version", "the kernel driver's own messages"),
-    (r"(?i)^\s*<!doctype html|^\s*<html", "a web page: save the text of the post, not the page"),
-    (
-        r"(?m)^\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{3},",
-        "rows of nvidia-smi without a header: name them with --columns, as in --query-gpu",
-    ),
-    (r"^\s*[\[{]\s*[\[{\"\]}\d-]", "JSON"),
-    (r"^\s*<", "XML"),
-)
-_SHOWN_CHARACTERS = 60
-
-
-def looks_like(text: str) -> str:
-    """A few words on what a text seems to be."""
-    text = text[:_PROBE_BYTES]
-    for pattern, what in _LOOKS:
-        if re.search(pattern, text):
-            return what
-    first = next((line.strip() for line in text.split("\n") if line.strip()), "")
-    first = printable(first)
-    shown = first[:_SHOWN_CHARACTERS] + ("..." if len(first) > _SHOWN_CHARACTERS else "")
-    return f'text that begins "{shown}"'

@@ -9,7 +9,8 @@ import msgspec
 import numpy as np
 
 from gpuwarm.errors import InputError
-from gpuwarm.read.text import has_any, looks_like
+from gpuwarm.read.looks import looks_like
+from gpuwarm.read.text import has_any
 from gpuwarm.recording import ITERATION, Floats, Rows
 
 GOOD_COMMAND = "trtexec --loadEngine=FILE --warmUp=0 --duration=10 --exportTimes=times.json"
