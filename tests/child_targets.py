@@ -12,6 +12,7 @@ from gpuwarm.errors import EngineError
 from gpuwarm.measure import cuda
 from gpuwarm.measure.cuda import Sync
 from gpuwarm.measure.engine import Session, cold_start
+from gpuwarm.measure.inference import Inference
 from gpuwarm.measure.spec import EngineSpec
 
 
@@ -55,7 +56,7 @@ def time_inferences(spec_json: bytes) -> list[tuple[float, ...]]:
         return True
 
     buffers = (context.buffer(copied_bytes),) if copied_bytes else ()
-    inference = cuda.Inference(context, enqueue, copy_in=buffers, copy_out=buffers)
+    inference = Inference(context, enqueue, copy_in=buffers, copy_out=buffers)
     rows = [inference.infer() for _ in range(2)]
     inference.attach_clock()
     for _ in range(20):

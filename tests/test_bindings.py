@@ -96,7 +96,8 @@ def test_the_full_tensorrts_bindings_spell_every_name(package_folder: Callable[[
 
 def cuda_names() -> set[str]:
     holders = dict.fromkeys(("driver", "self.driver", "context.driver", "self._context.driver"), "driver")
-    return {name for _, name in used_names(MEASURE / "cuda.py", holders)}
+    sources = (MEASURE / f"{module}.py" for module in ("cuda", "inference", "sm_clock"))
+    return {name for source in sources for _, name in used_names(source, holders)}
 
 
 @pytest.mark.parametrize("name", ["cuda-12.8", "cuda-13.5", None])

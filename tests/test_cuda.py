@@ -11,6 +11,7 @@ import pytest
 
 from gpuwarm.errors import DeviceError, EngineError
 from gpuwarm.measure import child, cuda
+from gpuwarm.measure.sm_clock import STAMP_PTX
 from gpuwarm.rows import ITERATION_FIELDS
 
 TIMED = list(ITERATION_FIELDS)[2:]  # t_ns and what follows
@@ -167,8 +168,8 @@ def test_the_stamp_kernels_compile_for_every_architecture(tmp_path: Path, archit
     if shutil.which("ptxas") is None:
         pytest.skip("needs ptxas of the CUDA toolkit")
     source = tmp_path / "stamp.ptx"
-    source.write_bytes(cuda.STAMP_PTX.rstrip(b"\0"))
+    source.write_bytes(STAMP_PTX.rstrip(b"\0"))
     subprocess.run(
         ["ptxas", "--warning-as-error", f"--gpu-name={architecture}", source, "-o", tmp_path / "x"], check=True
     )
-    assert b".target sm_50" in cuda.STAMP_PTX
+    assert b".target sm_50" in STAMP_PTX

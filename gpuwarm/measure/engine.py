@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from gpuwarm.errors import DeviceError, EngineError
 from gpuwarm.measure import cuda
+from gpuwarm.measure.inference import Inference
 from gpuwarm.measure.seam import ColdStart, Loaded
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def cold_start(spec: "EngineSpec") -> ColdStart:
         for buffer in copy_in:
             context.upload(buffer)
         copy_in, copy_out = (), ()
-    inference = cuda.Inference(context, session.enqueue, copy_in=copy_in, copy_out=copy_out)
+    inference = Inference(context, session.enqueue, copy_in=copy_in, copy_out=copy_out)
     yield "buffers"
 
     def close() -> None:
