@@ -31,7 +31,14 @@ def test_what_is_no_array_of_numbers_is_said_to_be_none(tmp_path: Path):
     (tmp_path / "broken.npz").write_bytes(b"PK\x03\x04 and no more")
     np.savez(tmp_path / "archive.npz", x=np.ones(2))
     np.save(tmp_path / "objects.npy", np.array([{}]), allow_pickle=True)
-    for name, head in {"ends.npy": "{'descr': (\n", "python.npy": "{'descr' '<f4': 1\n", "big.npy": HUGE}.items():
+    heads = {
+        "ends.npy": "{'descr': (\n",
+        "python.npy": "{'descr' '<f4': 1\n",
+        "big.npy": HUGE,
+        "too_big.npy": HUGE.replace("1000000000000000", "1" + 30 * "0"),
+        "bytes.npy": "{'descr': '<f4', b'fortran_order': False, 'shape': (2,), 'x': 1}\n",
+    }
+    for name, head in heads.items():
         (tmp_path / name).write_bytes(b"\x93NUMPY\x01\x00" + bytes([len(head), 0]) + head.encode())
     for path in tmp_path.iterdir():
         with pytest.raises(InputError, match=f"--input x={path} does not hold one array of numbers: write it with"):

@@ -389,3 +389,8 @@ def test_a_million_rows_are_read_in_blocks_without_a_seam(monkeypatch: pytest.Mo
     samples = read(log("timestamp, pstate, clocks.current.sm [MHz]", *rows)).samples
     assert samples["sm_clock_mhz"].tolist() == list(range(600))
     assert samples["t_ns"].tolist() == [at * 100 * MS for at in range(600)]
+
+
+def test_empty_lines_of_a_log_of_one_column_are_no_values():
+    (gpu,) = nvidia_smi.machine_state(b"clocks.current.sm [MHz]\n210 MHz\n\n\n", "x").gpus
+    assert gpu.sm_clock_mhz == 210

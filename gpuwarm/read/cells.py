@@ -93,7 +93,8 @@ def block(lines: bytes, *, delimiter: bytes, columns: int) -> Block:
     data = np.frombuffer(lines + bytes(PAD_BYTES), np.uint8)
     newline = data == _NEWLINE
     ends = np.flatnonzero(newline | (data == delimiter[0]))
-    if ends.size == np.count_nonzero(newline) * columns and newline[ends[columns - 1 :: columns]].all():
+    regular = columns > 1 and ends.size == np.count_nonzero(newline) * columns  # of one column, lines may be empty
+    if regular and newline[ends[columns - 1 :: columns]].all():
         begin = np.concatenate([np.zeros(1, np.int64), ends[columns - 1 : -1 : columns] + 1])
         return Block(data, begin, ends.reshape(-1, columns), np.empty((0, 2), np.int64))
     line_ends = np.flatnonzero(newline)

@@ -53,9 +53,10 @@ def machine_state(data: bytes, source: str, *, columns: str | None = None) -> Ma
     data = without_labels(utf8(data, source), source)
     if columns is not None:
         return smi_log.machine_state(smi_csv.read(data, source, columns))
-    lines = plain_lines(data)
-    text = "\n".join(lines)
-    machine = _read(data, lines, text, source)
+    machine, text = _snapshot(data, source)
+    if machine is None and not is_of_another_smi(text):
+        log = _log(data, source, None)
+        machine = None if log is None else smi_log.machine_state(log)
     if machine is not None:
         return _with_lost(machine, text)
     for refusal, meaning in _REFUSALS:
@@ -68,17 +69,19 @@ def machine_state(data: bytes, source: str, *, columns: str | None = None) -> Ma
     raise InputError(f"{source} looks like {looks_like(text)}; expected is {EXPECTED}")
 
 
-def _read(data: bytes, lines: list[str], text: str, source: str) -> MachineState | None:
+def _snapshot(data: bytes, source: str) -> tuple[MachineState | None, str]:
+    """What an output of one moment shows, None where it is none, and its text: its lines take many times the memory."""
+    lines = plain_lines(data)
+    text = "\n".join(lines)
     if "<nvidia_smi_log" in text or "<gpu id=" in text:
-        return smi_query.xml_machine_state(text, source)
+        return smi_query.xml_machine_state(text, source), text
     if is_of_another_smi(text):
-        return None
+        return None, text
     if smi_table.recognise(text):
-        return _fuller(smi_table.machine_state(lines, source), lines, source)
+        return _fuller(smi_table.machine_state(lines, source), lines, source), text
     if smi_query.recognise(lines):
-        return smi_query.machine_state(lines, source)
-    log = _log(data, source, None)
-    return None if log is None else smi_log.machine_state(log)
+        return smi_query.machine_state(lines, source), text
+    return None, text
 
 
 def _fuller(table: MachineState, lines: list[str], source: str) -> MachineState:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 from gpuwarm.errors import InputError
@@ -69,6 +70,7 @@ class Column:
         return SCALES.get(self.unit.lower(), 1.0)
 
 
+@lru_cache(maxsize=4096)  # many a line is looked at for a header, and most of their cells are alike
 def named(cell: str) -> Column:
     """The column under a header cell: nvidia-smi's own, or what somebody's script wrote instead."""
     bare = cell.strip().strip("\"'").strip()

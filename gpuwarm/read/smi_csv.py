@@ -23,6 +23,7 @@ from gpuwarm.read.text import margin_shape, printable
 from gpuwarm.recording import SAMPLE
 
 BLOCK_BYTES = 1 << 19  # so big that numpy's cost a call vanishes, so small that a block stays in the cache
+BLOCK_LINES = 1 << 14  # where they are short; a line takes 200 bytes of memory while its block is read
 LISTED_MAX = 8  # rows without time and name that are taken for GPUs, so many as machines have; more are a log of one
 ODD_LOOKED_AT = 1000  # lines that are no rows; whether the columns change shows among the first
 GOOD_COMMAND = (
@@ -70,16 +71,17 @@ def read_rows(data: bytes, source: str, columns: tuple[Column, ...]) -> SmiLog:
 
 
 def _read(data: bytes, found: Layout, source: str) -> SmiLog:
-    reader = _Reader(data, found, source)
-    for begin, end in _blocks(data, found.begin):
+    lines = data.count(b"\n", found.begin) + 1
+    reader = _Reader(data, found, source, lines)
+    for begin, end in _blocks(data, found.begin, min(BLOCK_BYTES, BLOCK_LINES * len(data) // lines)):
         reader.add(begin, end)
     return reader.log()
 
 
-def _blocks(data: bytes, begin: int) -> Iterator[tuple[int, int]]:
-    """Stretches of whole lines; the last may lack its newline."""
+def _blocks(data: bytes, begin: int, size: int) -> Iterator[tuple[int, int]]:
+    """Stretches of whole lines, a little longer than `size`; the last may lack its newline."""
     while begin < len(data):
-        newline = data.find(b"\n", begin + BLOCK_BYTES)
+        newline = data.find(b"\n", begin + size)
         end = len(data) if newline < 0 else newline + 1
         yield begin, end
         begin = end
@@ -98,10 +100,9 @@ class _Gpu:
 class _Reader:
     """Fills the samples of a log, block by block."""
 
-    def __init__(self, data: bytes, found: Layout, source: str) -> None:
+    def __init__(self, data: bytes, found: Layout, source: str, lines: int) -> None:
         """Make room for as many rows as there are lines."""
         self._data, self._layout, self._source = data, found, source
-        lines = data.count(b"\n", found.begin) + 1
         self._samples = np.empty(lines, SAMPLE)
         self._gpu = np.empty(lines, np.int64)
         self._rows = 0

@@ -119,7 +119,8 @@ def _inferences(rows: Rows, pid: int, zero_ns: int) -> Iterator[Event]:
     """A slice from enqueue to synchronised each, and the SM clock measured with it."""
     begins_s = ((rows["t_ns"] - zero_ns) * 1e-9).tolist()
     lengths_s = np.nan_to_num(np.where(np.isfinite(rows["host_ns"]), rows["host_ns"], rows["gpu_ns"])) * 1e-9
-    parts = {f"{name}_us": (rows[f"{name}_ns"] / 1e3).round(3).tolist() for name in _PARTS}
+    with np.errstate(invalid="ignore"):  # a damaged file may hold a signalling NaN
+        parts = {f"{name}_us": (rows[f"{name}_ns"] / 1e3).round(3).tolist() for name in _PARTS}
     clocks = rows["sm_clock_mhz"].round(1).tolist()
     free: list[tuple[float, int]] = []  # when each thread's last inference ended, earliest first
     for index, (begun_s, length_s) in enumerate(zip(begins_s, lengths_s.tolist(), strict=True)):

@@ -14,6 +14,11 @@ from gpuwarm.metadata import Tensor
 
 _BELOW_TWO_FP8 = 0x40  # FP8 E4M3 patterns under this are 0 to 2; none of them is NaN
 _SIGN_BIT = 7
+# What numpy.load raises of a damaged file, with advice that does not help here: it takes an array's head for Python.
+_DAMAGED = (
+    *(ValueError, TypeError, OverflowError, EOFError, MemoryError),
+    *(SyntaxError, tokenize.TokenError, zipfile.BadZipFile),
+)
 
 
 def random_bytes(tensor: Tensor, seed: int) -> bytes:
@@ -52,14 +57,13 @@ def load(name: str, path: Path) -> NDArray[Any]:
         InputError: there is none in it.
     """
     try:
-        with path.open("rb") as file:
+        with path.open("rb") as file, np.errstate(invalid="ignore"):  # of a forged shape
             found = np.load(file, allow_pickle=False)
     except OSError as error:
         raise InputError(
             f"--input {name}={path} cannot be read ({error.strerror}): look at its path and permissions"
         ) from error
-    except (ValueError, EOFError, SyntaxError, tokenize.TokenError, MemoryError, zipfile.BadZipFile):
-        # With advice of NumPy's that does not help here; it takes the head of an array for Python.
+    except _DAMAGED:
         found = None
     if not isinstance(found, np.ndarray):  # also where it is an archive, .npz
         raise InputError(f"--input {name}={path} does not hold one array of numbers: write it with numpy.save")
