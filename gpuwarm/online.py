@@ -66,7 +66,7 @@ def warm_until_steady(
         from gpuwarm.measure import nvml
 
         with nvml.session():
-            gpu = nvml.resolve("0")
+            gpu = nvml.Gpu(0)
             warm_until_steady(step, state=gpu.read, limits=gpu.state())
 
     Args:

@@ -21,7 +21,7 @@ import numpy as np
 
 from gpuwarm import warm_until_steady
 from gpuwarm.machine import GpuState
-from gpuwarm.measure import nvml, simulated
+from gpuwarm.measure import nvml, selection, simulated
 from gpuwarm.measure.seam import ColdStart, Loaded
 from gpuwarm.measure.spec import EngineSpec
 from gpuwarm.rows import SampleRow
@@ -116,7 +116,7 @@ def reader(trial: Trial) -> tuple[Callable[[], SampleRow], GpuState]:
         assert trial.engine.load_log is not None
         machine = simulated.machine_state(trial.engine.simulate, trial.engine.load_log)
         return simulated.open_reader(trial.engine.simulate, trial.engine.load_log), machine.gpus[0]
-    gpu = nvml.resolve(trial.gpu)
+    gpu = selection.resolve(trial.gpu)
     return gpu.read, gpu.state()
 
 

@@ -18,7 +18,7 @@ PRELUDE = """
 import msgspec, os, pynvml, sys, time
 from pathlib import Path
 from gpuwarm.errors import GpuwarmError
-from gpuwarm.measure import nvml
+from gpuwarm.measure import nvml, selection
 from gpuwarm.rows import SAMPLE_FIELDS
 def sample(gpu):
     return dict(zip(SAMPLE_FIELDS, gpu.read()))
@@ -54,7 +54,7 @@ def test_a_sample_holds_what_nvml_says(standin_nvml: Standin):
         "0 pstate=2 sm_clock_mhz=2520 mem_clock_mhz=10251 power_mw=300000 power_average_mw=250000 temperature_c=61"
         " memory_temperature_c=70 event_reasons=0x4 gpu_util_pct=97 pcie_gen=4"
     )
-    row = told(environment, "sample(nvml.resolve('0'))")
+    row = told(environment, "sample(nvml.Gpu(0))")
     t_ns, read_ns = row.pop("t_ns"), row.pop("read_ns")
     assert row == {
         "pstate": 2,
@@ -78,7 +78,7 @@ def test_what_is_not_supported_is_nan_and_is_not_asked_again(standin_nvml: Stand
         "0 pstate=32 gpu_util_pct=unsupported pcie_gen=unsupported power_average_mw=unsupported event_reasons=error:2"
         " power_usage_mw=unsupported"
     )
-    rows = told(environment, "(lambda gpu: [sample(gpu) for _ in range(50)])(nvml.resolve('0'))")
+    rows = told(environment, "(lambda gpu: [sample(gpu) for _ in range(50)])(nvml.Gpu(0))")
     missing = {name for name in SAMPLE_FIELDS if rows[-1][name] is None}
     assert missing == {
         "pstate",
@@ -100,7 +100,7 @@ def test_what_is_not_supported_is_nan_and_is_not_asked_again(standin_nvml: Stand
 
 def test_an_error_that_passes_costs_the_samples_it_lasts(standin_nvml: Standin):
     environment = standin_nvml("0 temperature_c=error:999 power_mw=error:10\n0.3 temperature_c=40 power_mw=90000")
-    expression = "(lambda gpu: [sample(gpu), time.sleep(0.4), sample(gpu)])(nvml.resolve('0'))"
+    expression = "(lambda gpu: [sample(gpu), time.sleep(0.4), sample(gpu)])(nvml.Gpu(0))"
     before, _, after = told(environment, expression)
     assert (before["temperature_c"], before["power_mw"]) == (None, None)
     assert (after["temperature_c"], after["power_mw"]) == (40, 90000)
@@ -119,7 +119,7 @@ def test_an_error_that_passes_costs_the_samples_it_lasts(standin_nvml: Standin):
 )
 def test_a_missing_symbol_costs_at_most_its_field(standin_nvml: Standin, missing: list[str], lost: set[str]):
     environment = standin_nvml("0 memory_temperature_c=unsupported", missing=missing)
-    row, state = told(environment, "(lambda gpu: [sample(gpu), gpu.state()])(nvml.resolve('0'))")
+    row, state = told(environment, "(lambda gpu: [sample(gpu), gpu.state()])(nvml.Gpu(0))")
     assert {name for name in SAMPLE_FIELDS if row[name] is None} == lost | {"memory_temperature_c"}
     assert (state["event_reasons"] is None) == ("event_reasons" in lost)
     assert state["temperature_c"] == 35
@@ -139,7 +139,7 @@ def test_power_usage_goes_where_it_means_the_same(standin_nvml: Standin, capabil
     environment = standin_nvml(
         f"0 cc={capability} power_mw=unsupported power_average_mw=unsupported power_usage_mw=77000"
     )
-    row = told(environment, "sample(nvml.resolve('0'))")
+    row = told(environment, "sample(nvml.Gpu(0))")
     powers = {name: row[name] for name in ("power_mw", "power_average_mw")}
     assert powers == {"power_mw": None, "power_average_mw": None, **({field: 77000} if field else {})}
 
@@ -148,7 +148,7 @@ def test_a_slow_reading_stays_out_of_the_loop(standin_nvml: Standin):
     environment = standin_nvml(
         "slow nvmlDeviceGetCurrPcieLinkGeneration 2500\nslow nvmlDeviceGetPerformanceState 2500\n0 pcie_gen=3"
     )
-    row, state = told(environment, "(lambda gpu: [sample(gpu), gpu.state()])(nvml.resolve('0'))")
+    row, state = told(environment, "(lambda gpu: [sample(gpu), gpu.state()])(nvml.Gpu(0))")
     assert row["pcie_gen"] is None
     assert state["pcie_gen"] == 3
     assert row["pstate"] == 8  # without it a sample would not be worth having
@@ -160,25 +160,25 @@ def test_a_call_that_was_retired_has_a_stand_in(standin_nvml: Standin, code: int
         "0 event_reasons=0x8\n"
         f"error nvmlDeviceGetCurrentClocksEventReasons {code}\nerror nvmlDeviceGetTemperature {code}"
     )
-    row, state = told(environment, "(lambda gpu: [sample(gpu), gpu.state()])(nvml.resolve('0'))")
+    row, state = told(environment, "(lambda gpu: [sample(gpu), gpu.state()])(nvml.Gpu(0))")
     assert row["event_reasons"] == 8
     assert state["event_reasons"] == ["hw_slowdown"]
     assert (row["temperature_c"], state["temperature_c"]) == (35, 35)
 
 
 def test_a_gpu_that_wants_a_reset_is_lost_too(standin_nvml: Standin):
-    answer = told(standin_nvml("0 sm_clock_mhz=error:16"), "nvml.resolve('0').read()")
+    answer = told(standin_nvml("0 sm_clock_mhz=error:16"), "nvml.Gpu(0).read()")
     assert answer["error"].startswith("GPU 0 (NVIDIA GeForce RTX 4090) is lost (GPU requires restart)")
 
 
 def test_where_every_gpu_is_lost_that_is_said(standin_nvml: Standin):
-    answer = told(standin_nvml("gpus 2\n0 lost=1"), "nvml.resolve('GPU-00000001')")
+    answer = told(standin_nvml("gpus 2\n0 lost=1"), "selection.resolve('GPU-00000001')")
     assert "is lost" in answer["error"]
 
 
 def test_a_lost_gpu_is_a_sentence(standin_nvml: Standin):
     environment = standin_nvml("0 lost=0\n0.3 lost=1")
-    answer = told(environment, "(lambda gpu: [gpu.read(), time.sleep(0.4), gpu.read()])(nvml.resolve('0'))")
+    answer = told(environment, "(lambda gpu: [gpu.read(), time.sleep(0.4), gpu.read()])(nvml.Gpu(0))")
     assert answer["exit_code"] == 5
     assert answer["error"] == (
         "GPU 0 (NVIDIA GeForce RTX 4090) is lost (GPU is lost): look for Xid messages in `sudo dmesg`, then reset it"
@@ -188,7 +188,7 @@ def test_a_lost_gpu_is_a_sentence(standin_nvml: Standin):
 
 def test_a_lost_gpu_does_not_hide_its_neighbours(standin_nvml: Standin):
     environment = standin_nvml("gpus 3\n0 gpu=1 lost=1")
-    state, found = told(environment, "[nvml.machine_state(), nvml.resolve('GPU-00000002').index]")
+    state, found = told(environment, "[nvml.machine_state(), selection.resolve('GPU-00000002').index]")
     assert [gpu["pstate"] for gpu in state["gpus"]] == [8, None, 8]
     assert [note.split(":")[0] for note in state["notes"]] == ["GPU 1 (unknown) is lost (GPU is lost)"]
     assert found == 2
@@ -196,13 +196,13 @@ def test_a_lost_gpu_does_not_hide_its_neighbours(standin_nvml: Standin):
 
 def test_counters_are_microseconds_and_absent_where_not_counted(standin_nvml: Standin):
     environment = standin_nvml("0 sw_power_cap_us=1500000 hw_thermal_slowdown_us=unsupported sync_boost_us=error:999")
-    assert told(environment, "nvml.resolve('0').counters_us()") == {
+    assert told(environment, "nvml.Gpu(0).counters_us()") == {
         "sw_power_cap": 1500000,
         "sw_thermal_slowdown": 0,
         "hw_power_brake_slowdown": 0,
     }
     without = standin_nvml("", missing=["nvmlDeviceGetFieldValues"])
-    assert told(without, "nvml.resolve('0').counters_us()") == {}
+    assert told(without, "nvml.Gpu(0).counters_us()") == {}
 
 
 def test_the_machine_is_read_in_the_words_of_check(standin_nvml: Standin):
@@ -241,7 +241,7 @@ def test_mig_instances_are_counted_and_name_their_gpu(standin_nvml: Standin):
     environment = standin_nvml("gpus 2\n0 gpu=1 mig_mode=1 mig_pending=1 mig_devices=3 mig_uuid=MIG-5c")
     state = told(environment, "nvml.machine_state(nvml.Gpu(1))")
     assert [(gpu["index"], gpu["mig_mode"], gpu["mig_devices"]) for gpu in state["gpus"]] == [(1, "enabled", 3)]
-    chosen = told(environment, "(lambda gpu: [gpu.index, gpu.uuid, gpu.cuda_uuid])(nvml.resolve('MIG-5c'))")
+    chosen = told(environment, "(lambda gpu: [gpu.index, gpu.uuid, gpu.cuda_uuid])(selection.resolve('MIG-5c'))")
     assert chosen == [1, "GPU-00000001-0000-4000-8000-000000000000", "MIG-5c"]
 
 
@@ -274,19 +274,19 @@ def test_a_gpu_is_named_by_index_uuid_or_bus_id_in_any_spelling(standin_nvml: St
         "10000:3b:00.0": 2,
         "a:0": 3,
     }
-    found = told(standin_nvml(FOUR), f"[nvml.resolve(name).index for name in {list(names)}]")
+    found = told(standin_nvml(FOUR), f"[selection.resolve(name).index for name in {list(names)}]")
     assert dict(zip(names, found, strict=True)) == names
 
 
 @pytest.mark.parametrize("name", ["4", "GPU-dd", "b0:00.0", "first", "", "MIG-1"])
 def test_a_gpu_that_is_not_there_is_said_with_those_that_are(standin_nvml: Standin, name: str):
-    answer = told(standin_nvml(FOUR), f"nvml.resolve({name!r})")
+    answer = told(standin_nvml(FOUR), f"selection.resolve({name!r})")
     assert answer["exit_code"] == 5
     assert "GPU-aa111111-0000, 00000000:3B:00.0" in answer["error"] or "nvidia-smi -L" in answer["error"]
 
 
 def test_the_beginning_of_two_uuids_is_not_guessed(standin_nvml: Standin):
-    answer = told(standin_nvml(FOUR), "nvml.resolve('GPU-aa')")
+    answer = told(standin_nvml(FOUR), "selection.resolve('GPU-aa')")
     assert answer == {"error": "several GPUs have a UUID that begins with GPU-aa: give more of it", "exit_code": 1}
 
 
@@ -299,22 +299,22 @@ def test_cuda_numbers_are_mapped_by_bus_id(standin_nvml: Standin):
         ("None", {"CUDA_VISIBLE_DEVICES": "GPU-bb333333-0000"}, 2),
         ("'1'", {"CUDA_VISIBLE_DEVICES": "0"}, 1),
     ]
-    expression = "[" + ",".join(f"nvml.choose({selector}, {given}).index" for selector, given, _ in choices) + "]"
+    expression = "[" + ",".join(f"selection.choose({selector}, {given}).index" for selector, given, _ in choices) + "]"
     assert told(standin_nvml(FOUR), expression) == [index for _, _, index in choices]
 
 
 @pytest.mark.parametrize("visible", ["", "-1", "7", "NoDevFiles"])
 def test_hidden_gpus_are_not_measured_behind_cudas_back(standin_nvml: Standin, visible: str):
-    answer = told(standin_nvml(FOUR), f"nvml.choose(None, {{'CUDA_VISIBLE_DEVICES': {visible!r}}})")
+    answer = told(standin_nvml(FOUR), f"selection.choose(None, {{'CUDA_VISIBLE_DEVICES': {visible!r}}})")
     assert answer["error"] == f"CUDA_VISIBLE_DEVICES={visible} hides every GPU from CUDA: unset it, or give --gpu"
 
 
 def test_a_cuda_number_among_mixed_models_is_not_guessed(standin_nvml: Standin):
     environment = standin_nvml('gpus 2\n0 gpu=1 name="NVIDIA T1000"')
     numbered = {"CUDA_VISIBLE_DEVICES": "1"}
-    assert told(environment, f"nvml.choose(None, {numbered})")["exit_code"] == 1
+    assert told(environment, f"selection.choose(None, {numbered})")["exit_code"] == 1
     ordered = {**numbered, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-    assert told(environment, f"nvml.choose(None, {ordered}).name") == "NVIDIA T1000"
+    assert told(environment, f"selection.choose(None, {ordered}).name") == "NVIDIA T1000"
 
 
 @pytest.mark.parametrize(
@@ -374,5 +374,5 @@ def test_the_stand_in_aborts_on_every_setter_of_the_binding(standin_nvml: Standi
 
 
 def test_a_sample_says_nan_for_missing(standin_nvml: Standin):
-    row = told(standin_nvml("0 pcie_gen=unsupported"), "[str(value) for value in nvml.resolve('0').read()]")
+    row = told(standin_nvml("0 pcie_gen=unsupported"), "[str(value) for value in nvml.Gpu(0).read()]")
     assert math.isnan(float(row[list(SAMPLE_FIELDS).index("pcie_gen")]))

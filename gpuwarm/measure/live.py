@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gpuwarm.errors import DeviceError
 from gpuwarm.machine import GpuState, HostState, MachineState
-from gpuwarm.measure import driver_load, host, nvml
+from gpuwarm.measure import driver_load, host, nvml, selection
 
 SLOW_READING_S = 1.0  # with the driver loaded, reading eight GPUs takes some 0.1 s
 
@@ -21,7 +21,7 @@ def machine_state(gpu: str | None = None) -> MachineState:
     seen = host.read()  # before this process itself holds the GPUs
     began_s = time.monotonic()
     with nvml.session():
-        state = nvml.machine_state(None if gpu is None else nvml.resolve(gpu))
+        state = nvml.machine_state(None if gpu is None else selection.resolve(gpu))
     took_s = time.monotonic() - began_s
     notes = state.notes
     if took_s > SLOW_READING_S:

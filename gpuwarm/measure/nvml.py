@@ -5,18 +5,16 @@ lacks, or what a GPU does not support, costs that reading and not the run.
 """
 
 import math
-import re
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property, partial
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import pynvml
 
-from gpuwarm.errors import DeviceError, InputError
+from gpuwarm.errors import DeviceError
 from gpuwarm.machine import (
     EVENT_REASONS,
     GpuProcess,
@@ -94,7 +92,6 @@ _LOST = frozenset({pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIR
 _UNKNOWN_PSTATE = 32
 _COMPUTE_MODES = {0: "Default", 1: "Exclusive_Thread", 2: "Prohibited", 3: "Exclusive_Process"}  # nvmlComputeMode_t
 _MIB = 1 << 20
-_PCI_BUS_ID = re.compile(r"(?:([0-9a-f]{1,8}):)?([0-9a-f]{1,2}):([0-9a-f]{1,2})(?:\.0)?", re.IGNORECASE)
 _WITHOUT_GPU = "without a GPU, gpuwarm reads files (analyze, check FILE) and simulates (run --simulate)"
 _CANNOT_START = {
     pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "there is no NVIDIA driver here (libnvidia-ml.so.1 was not found): install "
@@ -120,7 +117,7 @@ def session() -> Iterator[None]:
         why = _CANNOT_START.get(error.value, f"NVML does not start ({error}): see whether `nvidia-smi` does")
         raise DeviceError(f"{why}; {_WITHOUT_GPU}") from error
     try:
-        if pynvml.nvmlDeviceGetCount() == 0:
+        if count() == 0:
             raise DeviceError(f"the NVIDIA driver finds no GPU: see `lspci | grep -i nvidia`; {_WITHOUT_GPU}")
         yield
     finally:
@@ -387,58 +384,26 @@ def _mode(answer: list[int] | None) -> str | None:
     return current if current == pending else f"{current} (pending {pending})"
 
 
-def resolve(selector: str) -> Gpu:
-    """The GPU that an index, a UUID or the beginning of one, or a PCI bus id in any spelling names.
-
-    The UUID of a MIG instance names the GPU it is a part of, whose clocks and power are its own.
-
-    Raises:
-        DeviceError: no such GPU here, or it is lost.
-        InputError: the beginning of a UUID fits several.
-    """
-    wanted = selector.strip().lower()
-    if wanted.startswith("mig-"):
-        return _gpu_of_mig(selector.strip())
-    if wanted.isdecimal() and int(wanted) < pynvml.nvmlDeviceGetCount():
-        return Gpu(int(wanted))
-    gpus = _openable()
-    found = [gpu for gpu in gpus if _is_called(gpu, wanted)]
-    if len(found) > 1:
-        raise InputError(f"several GPUs have a UUID that begins with {selector}: give more of it")
-    if not found:
-        here = "; ".join(f"{gpu.index} ({gpu.name}, {gpu.uuid}, {gpu.pci_bus_id})" for gpu in gpus)
-        raise DeviceError(f"there is no GPU {selector!r} here: name one of {here}")
-    return found[0]
+def count() -> int:
+    """How many GPUs the driver has, lost ones among them."""
+    number: int = pynvml.nvmlDeviceGetCount()
+    return number
 
 
-def choose(selector: str | None, environment: Mapping[str, str]) -> Gpu:
-    """The GPU to measure: the one asked for, else the first that CUDA_VISIBLE_DEVICES leaves, else the first.
-
-    Args:
-        selector: as for `resolve`; an index counts as nvidia-smi does, whatever CUDA_VISIBLE_DEVICES says.
-        environment: the process's own.
+def gpu_of_mig(uuid: str) -> Gpu:
+    """The GPU that a MIG instance is a part of, whose clocks and power are its own; CUDA is to see the instance alone.
 
     Raises:
-        DeviceError: no such GPU here, or CUDA_VISIBLE_DEVICES leaves none.
-        InputError: which GPU is meant cannot be told.
+        DeviceError: no such instance here, or the GPU is lost.
     """
-    visible = environment.get("CUDA_VISIBLE_DEVICES")
-    if selector is not None:
-        return resolve(selector)
-    if visible is None:
-        return Gpu(0)
-    first = visible.split(",")[0].strip()
-    if first.upper().startswith(("GPU-", "MIG-")):
-        return resolve(first)
-    gpus = sorted(_openable(), key=attrgetter("pci"))
-    if not first.isdecimal() or int(first) >= len(gpus):
-        raise DeviceError(f"CUDA_VISIBLE_DEVICES={visible} hides every GPU from CUDA: unset it, or give --gpu")
-    if environment.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID" and len({gpu.name for gpu in gpus}) > 1:
-        raise InputError(  # CUDA then counts from the fastest, by a rule that it keeps to itself
-            f"CUDA_VISIBLE_DEVICES={visible} is ambiguous where models are mixed: give --gpu, or set "
-            "CUDA_DEVICE_ORDER=PCI_BUS_ID"
-        )
-    return gpus[int(first)]
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+        parent = pynvml.nvmlDeviceGetIndex(pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle))
+    except pynvml.NVMLError as error:
+        raise DeviceError(f"there is no MIG instance {uuid} here ({error}): see `nvidia-smi -L`") from error
+    gpu = Gpu(parent)
+    gpu.cuda_uuid = uuid
+    return gpu
 
 
 def machine_state(only: Gpu | None = None, *, root: Path = Path("/")) -> MachineState:
@@ -446,7 +411,7 @@ def machine_state(only: Gpu | None = None, *, root: Path = Path("/")) -> Machine
 
     A GPU that is lost is there by its index alone, with a note that says so.
     """
-    indexes = [only.index] if only else range(pynvml.nvmlDeviceGetCount())
+    indexes = [only.index] if only else range(count())
     gpus, notes = zip(*(_state_or_note(index) for index in indexes), strict=True)
     return MachineState(
         platform=_platform(root),
@@ -463,32 +428,6 @@ def _state_or_note(index: int) -> tuple[GpuState, str | None]:
         return Gpu(index).state(), None
     except DeviceError as error:
         return GpuState(index=index, trouble=str(error)), str(error)
-
-
-def _openable() -> list[Gpu]:
-    gpus = []
-    for index in range(pynvml.nvmlDeviceGetCount()):
-        with suppress(DeviceError):  # a lost GPU must not stand in the way of its neighbours
-            gpus.append(Gpu(index))
-    return gpus or [Gpu(0)]  # all of them are lost: let the first say so
-
-
-def _is_called(gpu: Gpu, wanted: str) -> bool:
-    bus_id = _PCI_BUS_ID.fullmatch(wanted)
-    if bus_id:
-        return gpu.pci == tuple(int(part or "0", 16) for part in bus_id.groups())
-    return bool(wanted) and gpu.uuid.lower().removeprefix("gpu-").startswith(wanted.removeprefix("gpu-"))
-
-
-def _gpu_of_mig(uuid: str) -> Gpu:
-    try:
-        handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
-        parent = pynvml.nvmlDeviceGetIndex(pynvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle))
-    except pynvml.NVMLError as error:
-        raise DeviceError(f"there is no MIG instance {uuid} here ({error}): see `nvidia-smi -L`") from error
-    gpu = Gpu(parent)
-    gpu.cuda_uuid = uuid
-    return gpu
 
 
 def _of_system(name: str) -> Any:

@@ -144,10 +144,10 @@ def reader(gpu: str | None, simulate: str | None, load_log: str | None) -> Itera
 
         yield open_reader(simulate, load_log)
     else:
-        from gpuwarm.measure import nvml
+        from gpuwarm.measure import nvml, selection
 
         with nvml.session():
-            yield nvml.choose(gpu, os.environ).read
+            yield selection.choose(gpu, os.environ).read
 
 
 def _sample(read: Callable[[], SampleRow], spec: SamplerSpec) -> Sampling:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gpuwarm.machine import GpuProcess, MachineState
-from gpuwarm.measure import host, nvml, simulated
+from gpuwarm.measure import host, nvml, selection, simulated
 
 
 @dataclass(frozen=True)
@@ -30,20 +30,20 @@ def real_device(selector: str | None) -> Device:
         InputError: it cannot be told which is meant.
     """
     with nvml.session():
-        chosen = nvml.choose(selector, os.environ)
+        chosen = selection.choose(selector, os.environ)
         uuid, cuda_uuid = chosen.uuid, chosen.cuda_uuid
 
     def state() -> MachineState:
         with nvml.session():
-            return replace(nvml.machine_state(nvml.resolve(uuid)), host=host.read())
+            return replace(nvml.machine_state(selection.resolve(uuid)), host=host.read())
 
     def counters_us() -> dict[str, int]:
         with nvml.session():
-            return nvml.resolve(uuid).counters_us()
+            return selection.resolve(uuid).counters_us()
 
     def processes() -> tuple[GpuProcess, ...] | None:
         with nvml.session():
-            return nvml.resolve(uuid).state().processes
+            return selection.resolve(uuid).state().processes
 
     # CUDA counts GPUs in another order than NVML: workers get the UUID.
     return Device(state, counters_us, processes, gpu=uuid, environment={"CUDA_VISIBLE_DEVICES": cuda_uuid})
