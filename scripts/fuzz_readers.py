@@ -54,7 +54,9 @@ MEMORY_BYTES = 64 << 20  # and so much besides
 HANG_S = 60  # no call lasts so long, instrumented as it is
 ROUND_S = 120
 SEED_BYTES = 14_000  # libFuzzer's own inputs are no longer; those that repeat a piece of one are
-GROWN_EVERY = 1000  # inputs, as a grown one takes as long as a thousand others
+# One in so many inputs is grown to so many bytes; it takes as long as these many others. What takes a time that grows
+# with the square of the length shows in 64 KiB, too.
+GROWN = {1000: SIZE, 60: SIZE >> 4}
 DOUBTS_MAX = 5  # a round, of slow and large ones, which only a process of its own can judge
 PROCESS_MB = 4000
 ANSWERED_MAX = 3  # of the runs in an input: it is about reading
@@ -328,14 +330,15 @@ def _where(error: Exception) -> str:
 def grown(data: bytes) -> bytes:
     """Now and then an input in which a piece, or some of its lines, is repeated; its own bytes decide."""
     chance = zlib.crc32(data)
-    if chance % GROWN_EVERY or not data:
+    size = next((size for every, size in GROWN.items() if chance % every == 0), 0)
+    if size <= len(data) or not data:
         return data
     begin, length = (chance >> 8) % len(data), 1 + (chance >> 16) % (1 << (chance >> 28))
     if chance >> 27 & 1:
         begin = data.rfind(b"\n", 0, begin) + 1
         length = (data.find(b"\n", begin + length) + 1 or len(data)) - begin
     piece = data[begin : begin + length]
-    return data[:begin] + piece * ((SIZE - len(data)) // len(piece)) + data[begin:]
+    return data[:begin] + piece * ((size - len(data)) // len(piece)) + data[begin:]
 
 
 def one_round(name: str, seconds: float, corpus: Path, found: Path) -> None:

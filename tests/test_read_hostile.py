@@ -66,8 +66,8 @@ def test_noise_ends_in_a_sentence(reader: str, data: bytes):
     assert len(outcome(READERS[reader], data).splitlines()) == 1
 
 
-def filled(piece: bytes, before: bytes = b"") -> bytes:
-    return before + piece * (SIZE // len(piece))
+def filled(piece: bytes, before: bytes = b"", size: int = SIZE) -> bytes:
+    return before + piece * (size // len(piece))
 
 
 HOSTILE: dict[str, bytes] = {
@@ -101,6 +101,9 @@ HOSTILE: dict[str, bytes] = {
     + b"".join(b"%02d-%02d-2025 10:00:00, P0\n" % (at % 12 + 1, at // 12 % 12 + 1) for at in range(2000)),
     "dmon": filled(b"0 1 2\n", b"# gpu pwr pclk\n"),
     "headers of dmon": filled(b"# gpu pwr pclk\n"),
+    "blanks behind dmon's header": filled(b" ", b"# gpu pwr pclk") + b"!\n",
+    "blanks in a row of dmon": filled(b" ", b"# gpu pwr pclk\n0 31") + b"210\n",
+    "line ends without an end": filled(b"\r", b"0") + b"0",
     "averages": filled(b"Average on 10 runs - GPU latency: 1 ms - Host latency: 2 ms (enqueue 1 ms)\n"),
     "banners": filled(b"&&&& RUNNING TensorRT.trtexec # a\n"),
     "stamps": filled(b"[01/02/2025-10:00:00] "),
@@ -123,6 +126,16 @@ def test_what_repeats_without_end_takes_neither_long_nor_much_memory(name: str):
     tracemalloc.start()
     outcome(READERS["state"], data)
     outcome(READERS["traces"], data)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < MEMORY_SHARE * len(data) + MEMORY_BYTES
+
+
+@pytest.mark.parametrize("before", [b"# gpu pwr\n", b"clocks.current.sm [MHz]\n"])
+def test_a_million_rows_of_next_to_nothing_take_little_memory(before: bytes):
+    data = filled(b"0\n", before, size=1 << 20)
+    tracemalloc.start()
+    outcome(READERS["state"], data)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < MEMORY_SHARE * len(data) + MEMORY_BYTES

@@ -133,6 +133,10 @@ def test_a_field_alone_is_read():
     assert gpu.persistence_mode == "off"
 
 
+def test_empty_lines_below_a_field_alone_are_no_rows():
+    assert [gpu.pstate for gpu in nvidia_smi.machine_state(b"pstate\nP8\n\n\nP2\n\n", "x").gpus] == [8, 2]
+
+
 def test_few_rows_without_time_and_index_are_one_each_of_several_gpus():
     header, *rows = "name, clocks.current.sm [MHz]", "NVIDIA A2, 300 MHz", "NVIDIA A2, 1770 MHz", "NVIDIA A16, 885 MHz"
     state = nvidia_smi.machine_state(log(header, *rows), "x")

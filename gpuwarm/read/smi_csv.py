@@ -73,12 +73,12 @@ def read_rows(data: bytes, source: str, columns: tuple[Column, ...]) -> SmiLog:
 def _read(data: bytes, found: Layout, source: str) -> SmiLog:
     lines = data.count(b"\n", found.begin) + 1
     reader = _Reader(data, found, source, lines)
-    for begin, end in _blocks(data, found.begin, min(BLOCK_BYTES, BLOCK_LINES * len(data) // lines)):
+    for begin, end in blocks(data, found.begin, min(BLOCK_BYTES, BLOCK_LINES * len(data) // lines)):
         reader.add(begin, end)
     return reader.log()
 
 
-def _blocks(data: bytes, begin: int, size: int) -> Iterator[tuple[int, int]]:
+def blocks(data: bytes, begin: int, size: int) -> Iterator[tuple[int, int]]:
     """Stretches of whole lines, a little longer than `size`; the last may lack its newline."""
     while begin < len(data):
         newline = data.find(b"\n", begin + size)

@@ -31,7 +31,7 @@ _NAMES = (
 # Something before every line, "#" (which Markdown takes for its own), the names.
 _HEADER = re.compile(rb"(?m)^([^,\n]{0,%d}?)((?:#[ \t]*){0,3})\b%b" % (LONGEST_MARGIN, _NAMES))
 _REPEATED = re.compile(rb"(?m)^[ \t#]*" + _NAMES)
-_NO_ROW = re.compile(rb"(?m)^[ \t#]*(?:Date|Time|gpu|YYYYMMDD|HH:MM:SS|Idx)\b.*\n?|\^C")  # a terminal echoes Ctrl-C
+_NO_ROW = (b"Date", b"Time", b"gpu", b"YYYYMMDD", b"HH:MM:SS", b"Idx")
 
 
 def recognise(data: bytes) -> bool:
@@ -60,17 +60,27 @@ def read(data: bytes, source: str) -> SmiLog:
             f"{source} changes its columns ({printable(headers[1].decode())}): give each part as a file of its own"
         )
     labels = headers[0].decode().lower().split()
-    rows = _NO_ROW.sub(b"", data)
-    rows = re.sub(rb"(?m)^[ \t]*#?[ \t]*|[ \t\r,]+$", b"", rows)  # a script that is quoted may hide rows behind #, too
     columns = [Column(_FIELDS.get(label, "")) for label in labels]
     timed = "time" in labels
+    dated = timed and labels[0] == "date"
     if timed:
         columns[labels.index("time")] = Column("timestamp")
-        if labels[0] == "date":
-            rows = re.sub(rb"(?m)^(\d{4})(\d\d)(\d\d),?[ \t]+(?=\d)", rb"\1-\2-\3T", rows)
-            columns = columns[1:]
-    log = smi_csv.read_rows(re.sub(rb"[ \t]*,[ \t]*|[ \t]+", b",", rows), source, tuple(columns))
+    blocks = smi_csv.blocks(data, 0, smi_csv.BLOCK_BYTES)
+    rows = b"\n".join(_row(line, dated=dated) for begin, end in blocks for line in data[begin:end].split(b"\n"))
+    log = smi_csv.read_rows(rows, source, tuple(columns[1:] if dated else columns))
     if timed:
         return log
     note = f"the rows carry no time: one a second is assumed, dmon's default; `{GOOD_COMMAND}` writes times"
     return replace(log, clock="rows", notes=(*log.notes, note))
+
+
+def _row(line: bytes, *, dated: bool) -> bytes:
+    """With commas between its cells, and a date before the time; nothing where it names columns or units."""
+    # A script that is quoted may hide rows behind #, too; a terminal echoes the Ctrl-C that ends dmon.
+    cells = line.lstrip(b" \t#").replace(b"^C", b"").replace(b",", b" ").split()
+    if not cells or cells[0].startswith(_NO_ROW):
+        return b""
+    if dated and len(cells) > 1 and re.fullmatch(rb"\d{8}", cells[0]):
+        day = cells.pop(0)
+        cells[0] = b"%s-%s-%sT%s" % (day[:4], day[4:6], day[6:], cells[0])
+    return b",".join(cells)

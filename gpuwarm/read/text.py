@@ -43,7 +43,7 @@ _ESCAPED_PAGE = re.compile(rb"&nbsp;|&[lg]t;|&#\d+;|<br ?/?>|</?pre>")  # the so
 _BREAK = re.compile(r"<br ?/?>\n?|</(?:p|div)>")
 _TAG = re.compile(r"</?(?:pre|code|p|div|span)\b[^<>]*>")
 _ESCAPE = re.compile(r"\x1b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[()][0-9A-B]|[=>78cDEHM])")
-_LINE_END = re.compile(r"\r+\n|[\r\v\f\x85\u2028\u2029]")
+_LINE_END = re.compile(r"(?<!\r)\r+\n|[\r\v\f\x85\u2028\u2029]")
 # Text within JSON, or printed as a string of Python's.
 _ESCAPED = re.compile(r"\\([nrt\"/\\]|(?:u00|x)(?:1b|[2-7][0-9a-f]))")
 _ESCAPES = {"n": "\n", "r": "", "t": " "}
