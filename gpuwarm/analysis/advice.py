@@ -17,7 +17,7 @@ from gpuwarm.analysis.course import Behaviour
 from gpuwarm.analysis.finding import Finding
 from gpuwarm.analysis.flags import flags
 from gpuwarm.analysis.limits import Bound, Parts
-from gpuwarm.analysis.movement import mover, restless
+from gpuwarm.analysis.movement import Mover, mover, restless
 from gpuwarm.analysis.pace import Pace
 from gpuwarm.analysis.statelog import StateLog
 from gpuwarm.analysis.states import ClockState
@@ -89,22 +89,30 @@ def of(
         warmup_ms: other warm-up lengths to judge in the bias table.
         source: the file the recording is from, where it does not name one itself.
     """
+    advice = _of_inferences(recording, tolerance, warmup_ms)
+    advice = replace(advice, source=recording.meta.source or source)
+    inferred = recording.iterations.size or any(start.phases for start in recording.meta.starts)
+    if inferred or not recording.samples.size:
+        return advice
+    return _of_states(replace(advice, notes=recording.meta.notes), statelog.of(recording, advice.gpu))
+
+
+def _of_inferences(recording: Recording, tolerance: float, warmup_ms: Sequence[float]) -> Advice:
     meta = recording.meta
     gpu = meta.machine_before.gpus[0] if meta.machine_before and meta.machine_before.gpus else None
     found = stretches(recording)
     judged = judge(recording, tolerance=tolerance, warmup_ms=warmup_ms, found=found)
     shown = _shown(found, judged)
-    # What moves it is asked of the latency that was judged.
-    own = _shown(stretches(recording, quantity="gpu"), judged) if "host_unsteady" in judged.also else shown
-    moved = None if own is None else mover(recording, own, judged, tolerance=tolerance)
+    moved = _moved(recording, shown, judged, tolerance)
     limit = limits.of(recording, found, gpu, warm_after_ms=judged.warmup.time_ms)
     swings = restless(recording, found, after_ms=judged.warmup.time_ms) if is_restless(judged, moved) else None
     host = None if swings is None else unrest(swings, judged, meta, tolerance=tolerance)
     verdict, reasons = trust.verdict(recording, judged, limit.throttling, host, starts=len(found))
     cold = causes.cold_start(recording)
     lines, lines_notes = flags(meta, judged.behaviour, judged.warmup, limit.pace)
-    advice = Advice(
-        source=meta.source or source,
+    told = answer(judged, before(recording, found, judged), limit.throttling, moved, host)
+    return Advice(
+        source=meta.source,
         simulated=meta.simulated,
         gpu=gpu,
         workload=meta.workload,
@@ -126,17 +134,19 @@ def of(
         # Of another tool's file the notes say how it was read; of a measurement they are among the reasons.
         notes=(*lines_notes, *meta.notes) if meta.source else lines_notes,
         tolerance=tolerance,
-        answer=answer(judged, before(recording, found, judged), limit.throttling, moved, host)
-        + ("" if limit.pace is None else f" {paced(limit.pace, gpu)}"),
+        answer=told if limit.pace is None else f"{told} {paced(limit.pace, gpu)}",
         states=() if shown is None else states.passed_through(recording, shown),
         parts=limit.parts,
         bound_evidence=limit.bound_evidence,
         pace=limit.pace,
     )
-    inferred = recording.iterations.size or any(start.phases for start in meta.starts)
-    if inferred or not recording.samples.size:
-        return advice
-    return _of_states(replace(advice, notes=meta.notes), statelog.of(recording, gpu))
+
+
+def _moved(recording: Recording, shown: Stretch | None, judged: Judgement, tolerance: float) -> Mover | None:
+    """What moves the latency that was judged: where that is the GPU's own, it is asked of that."""
+    if "host_unsteady" in judged.also:
+        shown = _shown(stretches(recording, quantity="gpu"), judged)
+    return None if shown is None else mover(recording, shown, judged, tolerance=tolerance)
 
 
 def _of_states(advice: Advice, log: StateLog) -> Advice:
