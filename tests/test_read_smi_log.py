@@ -398,3 +398,9 @@ def test_a_million_rows_are_read_in_blocks_without_a_seam(monkeypatch: pytest.Mo
 def test_empty_lines_of_a_log_of_one_column_are_no_values():
     (gpu,) = nvidia_smi.machine_state(b"clocks.current.sm [MHz]\n210 MHz\n\n\n", "x").gpus
     assert gpu.sm_clock_mhz == 210
+
+
+def test_a_first_header_of_dmon_that_is_damaged_ends_in_a_sentence():
+    header = b"#Date Time gpu pwr pclk\n#YYYYMMDD HH:MM:SS Idx W MHz\n 20250304 10:11:12 0 31 210\n"
+    with pytest.raises(InputError, match="changes its columns"):
+        nvidia_smi.machine_state(header.replace(b"Date", b"Da\x98te") + header, "x")

@@ -47,10 +47,12 @@ def read(data: bytes, source: str) -> SmiLog:
         InputError: it is pmon's, its columns change, or it has no row.
     """
     header = _HEADER.search(data, 0, ENDS_BYTES)
-    if header and header[1].strip(b" \t#"):
+    assert header is not None  # `recognise` saw it
+    if header[1].strip(b" \t#"):
         margin = header[1].decode("utf-8", "replace")
         data = re.sub(rb"(?m)^" + margin_shape(margin).encode(), b"", data)
-    headers = list(dict.fromkeys(b" ".join(h.replace(b",", b" ").split()) for h in _REPEATED.findall(data)))
+    names = (header[3], *_REPEATED.findall(data))
+    headers = list(dict.fromkeys(b" ".join(h.replace(b",", b" ").split()) for h in names))
     if b"pid" in headers[0].split():
         raise InputError(
             f"{source} is of `nvidia-smi pmon`, which tells processes and no clocks: log with `{GOOD_COMMAND}`"
