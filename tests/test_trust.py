@@ -75,6 +75,19 @@ def test_a_doubt_degrades_and_is_said(change: Callable[[Metadata], Metadata], re
     assert verdict(changed(change)) == ("degraded", (reason,))
 
 
+def test_many_starts_without_rest_are_one_doubt() -> None:
+    def unrested(meta: Metadata) -> Metadata:
+        waits_s = (0.5, 10.0, None, 2.0)
+        rests = [Rest(reached=wait_s is None, waited_s=wait_s or 0.0) for wait_s in waits_s]
+        starts = zip(meta.starts, rests, strict=True)
+        return replace(meta, starts=tuple(replace(start, rest=rest) for start, rest in starts))
+
+    _, reasons = verdict(changed(unrested))
+    assert [reason for reason in reasons if "at rest" in reason] == [
+        "3 of 4 starts began with the GPU not back at rest after 0.5 to 10 s"
+    ]
+
+
 def test_two_starts_are_too_few() -> None:
     assert verdict(measured.flat(2)) == ("degraded", ("2 starts only: how much starts differ is not known",))
 

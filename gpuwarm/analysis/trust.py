@@ -70,15 +70,27 @@ def _doubts(recording: Recording, throttling: Finding, starts: int) -> Iterator[
 def _protocol(meta: Metadata, starts: int) -> Iterator[str]:
     if 0 < starts < MIN_STARTS:
         yield f"{count(starts, 'start')} only: how much starts differ is not known"
+    yield from _unrested(meta)
     for index, start in enumerate(meta.starts, 1):
         if start.failure is not None:
             yield f"start {index} was cut short: {start.failure}"  # as the notes say it
-        if start.rest is not None and start.sampled and not start.rest.reached:
-            yield f"start {index} began with the GPU not back at rest after {number(start.rest.waited_s)} s"
         if start.removed_warmup_ms:
             yield f"the first {number(start.removed_warmup_ms)} ms of inference are not in this file"
     if meta.inferences_per_row > 1:
         yield f"each value is a mean over {meta.inferences_per_row} inferences: single slow ones cannot be seen"
+
+
+def _unrested(meta: Metadata) -> Iterator[str]:
+    """One reason for all such starts: a study that pauses on purpose has dozens."""
+    rests = [start.rest if start.sampled else None for start in meta.starts]
+    waits = {n: rest.waited_s for n, rest in enumerate(rests, 1) if rest is not None and not rest.reached}
+    if len(waits) == 1:
+        [(index, waited_s)] = waits.items()
+        yield f"start {index} began with the GPU not back at rest after {number(waited_s)} s"
+    elif waits:
+        shortest, longest = number(min(waits.values())), number(max(waits.values()))
+        waited = f"{longest} s" if shortest == longest else f"{shortest} to {longest} s"
+        yield f"{len(waits)} of {len(rests)} starts began with the GPU not back at rest after {waited}"
 
 
 def _neighbours(state: MachineState, when: str) -> Iterator[str]:
