@@ -317,7 +317,7 @@ def _settles(approach: Decay, begin_ms: float, tolerance: float) -> tuple[float,
 
 
 def _steady(series: Series, latency_ms: Floats, found: Ending) -> Course:
-    levels, weights, _, _ = spans(series)
+    levels = series.levels
     n = series.elapsed_ms.size
     end = max(series.lead, int(np.searchsorted(series.elapsed_ms, found.end_ms - 1e-9)) if found.first else series.lead)
     share = 1 - series.elapsed_ms[min(end, n - 1)] / series.span_ms
@@ -329,7 +329,7 @@ def _steady(series: Series, latency_ms: Floats, found: Ending) -> Course:
         if swings:
             said += f"; before, it went up or down by more than {100 * SWING * series.tolerance:g} % {swings + 1} times"
         return Course("no_steady_state", lead, (said,))
-    unknown = float(np.sqrt(series.noise / (weights[found.first :].sum() / 4))) / found.level
+    unknown = float(np.sqrt(series.noise / (series.weights[found.first :].sum() / 4))) / found.level
     if unknown > KNOWN * series.tolerance:
         more = (unknown / series.tolerance) ** 2
         said = (
@@ -338,12 +338,17 @@ def _steady(series: Series, latency_ms: Floats, found: Ending) -> Course:
         )
         white = series.noise <= WHITE * float(np.var(np.diff(series.tamed))) / 2
         return Course("too_short" if white else "no_steady_state", lead, (said,))
+    return _rested(series, latency_ms, found, end, held)
+
+
+def _rested(series: Series, latency_ms: Floats, found: Ending, end: int, held: str) -> Course:
+    """What it did before a rest from index `end` on, which `held` says."""
     unsure = _unsure(series, found)
-    before = levels[: found.first]
+    before = series.levels[: found.first]
     margin = series.tolerance * found.level
     faster, slower = before[before < found.level - margin], before[before > found.level + margin]
     evidence = [held]
-    also = list(lead)
+    also = ["slow_first"] if series.lead else []
     if faster.size:
         behaviour: Behaviour = "slowdown"
         also += ["warmup"] if slower.size else []
