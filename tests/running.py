@@ -7,6 +7,18 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+ENGINE_STEPS = [  # of a cold start, from CUDA to an engine that can infer
+    "cuda_import",
+    "driver_init",
+    "context",
+    "tensorrt_import",
+    "runtime",
+    "deserialise",
+    "execution_context",
+    "buffers",
+]
+WORKER_STEPS = ["interpreter", "gpuwarm", *ENGINE_STEPS, "first_inference", "second_inference", "sm_clock"]
+
 
 def wait_until(condition: Callable[[], object], limit_s: float = 30.0) -> bool:
     deadline = time.monotonic() + limit_s

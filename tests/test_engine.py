@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from running import ENGINE_STEPS, WORKER_STEPS
 
 from gpuwarm.errors import DeviceError, EngineError, GpuwarmError
 from gpuwarm.measure import child
@@ -22,16 +23,6 @@ from gpuwarm.metadata import Phase, Tensor
 from gpuwarm.recording import ITERATION
 from gpuwarm.rows import ITERATION_FIELDS, whole_rows
 
-STEPS = [
-    "cuda_import",
-    "driver_init",
-    "context",
-    "tensorrt_import",
-    "runtime",
-    "deserialise",
-    "execution_context",
-    "buffers",
-]
 X = {"name": "x", "mode": "INPUT", "dtype": "FLOAT", "shape": [2, 3]}
 Y = {"name": "y", "mode": "OUTPUT", "dtype": "HALF", "shape": [2, 5]}
 DYNAMIC_X = {**X, "shape": [-1, 3], "profiles": [[[1, 3], [4, 3], [8, 3]], [[16, 3], [32, 3], [64, 3]]]}
@@ -76,7 +67,7 @@ def test_a_cold_start_takes_the_steps_of_an_application_and_imports_no_numpy(
         "child_targets:load_and_list_modules", spec, stem=tmp_path / "steps", environment=standin_tensorrt
     )
     steps, modules = msgspec.json.decode(running.wait(30), type=tuple[list[str], list[str]])
-    assert steps == STEPS
+    assert steps == ENGINE_STEPS
     assert "numpy" not in modules
     assert "tensorrt_lean" in modules
 
@@ -84,14 +75,7 @@ def test_a_cold_start_takes_the_steps_of_an_application_and_imports_no_numpy(
 def test_a_start_leaves_a_mark_a_step_and_a_row_an_inference(tmp_path: Path, standin_tensorrt: Environment) -> None:
     rows = measure(tmp_path, standin_tensorrt, spec_of(engine(tmp_path, busy_us=100), data(tmp_path)))
     marks = [json.loads(line) for line in (tmp_path / "start-3.jsonl").read_text().splitlines()]
-    assert [mark["mark"] for mark in marks] == [
-        "interpreter",
-        "gpuwarm",
-        *STEPS,
-        "first_inference",
-        "second_inference",
-        "sm_clock",
-    ]
+    assert [mark["mark"] for mark in marks] == WORKER_STEPS
     assert (np.diff([mark["t_ns"] for mark in marks]) > 0).all()
     assert rows["phase"].tolist() == [0, 0] + [1] * 50
     assert rows["gpu_ns"] == pytest.approx(100_004)

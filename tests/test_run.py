@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from running import Running, wait_until
+from running import WORKER_STEPS, Running, wait_until
 
 from gpuwarm.analysis.steady import judge
 from gpuwarm.errors import InputError, RecordingError
@@ -16,23 +16,6 @@ from gpuwarm.rows import ITERATION_FIELDS, whole_rows
 from gpuwarm.studies.device import simulated_device
 from gpuwarm.studies.prepare import Model
 from gpuwarm.studies.run import Protocol, run
-
-STEPS = [
-    "process_start",
-    "interpreter",
-    "gpuwarm",
-    "cuda_import",
-    "driver_init",
-    "context",
-    "tensorrt_import",
-    "runtime",
-    "deserialise",
-    "execution_context",
-    "buffers",
-    "first_inference",
-    "second_inference",
-    "sm_clock",
-]
 
 
 def measure(output: Path, profile: str = "h200", model: str = "tiny", **protocol: float) -> Recording:
@@ -48,7 +31,7 @@ def h200(tmp_path_factory: pytest.TempPathFactory) -> Recording:
 
 def test_every_start_has_every_step_in_order(h200: Recording):
     for start in h200.meta.starts:
-        assert [mark.name for mark in start.marks] == STEPS
+        assert [mark.name for mark in start.marks] == ["process_start", *WORKER_STEPS]
         times = [mark.t_ns for mark in start.marks]
         assert times == sorted(times)
 

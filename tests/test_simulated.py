@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import median
 
 import pytest
+from running import WORKER_STEPS
 from virtual import MS, Machine, S
 
 from gpuwarm.errors import EngineError, InputError
@@ -32,17 +33,6 @@ from gpuwarm.measure.spec import EngineSpec, PhaseSpec, StartSpec
 from gpuwarm.metadata import Phase
 from gpuwarm.recording import ITERATION, read_marks
 from gpuwarm.rows import ITERATION_FIELDS, SAMPLE_FIELDS, whole_rows
-
-STEPS = [
-    "cuda_import",
-    "driver_init",
-    "context",
-    "tensorrt_import",
-    "runtime",
-    "deserialise",
-    "execution_context",
-    "buffers",
-]
 
 
 def warmed(machine: Machine, plan: str = "heavy") -> Loaded:
@@ -453,8 +443,7 @@ def test_real_workers_run_on_it(tmp_path: Path):
         spec = StartSpec(index, str(tmp_path), engine, (PhaseSpec(Phase("busy"), 0.3),))
         child.start("gpuwarm.measure.start:run", spec, stem=tmp_path / f"worker-{index}").wait(60)
         marks = read_marks(tmp_path / f"start-{index}.jsonl")
-        names = ["interpreter", "gpuwarm", *STEPS, "first_inference", "second_inference", "sm_clock"]
-        assert [mark.name for mark in marks] == names
+        assert [mark.name for mark in marks] == WORKER_STEPS
         assert [mark.t_ns for mark in marks] == sorted(mark.t_ns for mark in marks)
         tables.append(np.frombuffer(whole_rows(tmp_path / f"start-{index}.rows", ITERATION_FIELDS), ITERATION))
     rows = tables[0]
