@@ -12,8 +12,9 @@ from typer.testing import CliRunner, Result
 from gpuwarm import cli
 from gpuwarm.analysis.compare import Comparison, compare
 from gpuwarm.cli import compare as command  # noqa: F401 -- registers itself
+from gpuwarm.errors import InputError
 from gpuwarm.machine import HostState
-from gpuwarm.metadata import Mark, Metadata, Phase, Start, Workload
+from gpuwarm.metadata import Mark, Metadata, Phase, Start, Study, Workload
 from gpuwarm.recording import ITERATION, SAMPLE, Recording
 from gpuwarm.show.comparison import sections
 from tests.examples import GEFORCE, staircase
@@ -108,6 +109,13 @@ def test_without_a_steady_state_nothing_is_compared():
     found = compared(A, drifting)
     assert found.outcome == "not_comparable"
     assert found.answer == "Not comparable: no steady latency in B."
+
+
+def test_starts_that_differ_on_purpose_are_not_pooled():
+    made = flat(2.0, 2.0)
+    study = replace(made, meta=replace(made.meta, study=Study("explain", 2, 0)))
+    with pytest.raises(InputError, match=r"b\.npz is of `gpuwarm explain`, whose starts differ on purpose"):
+        compare(made, study, sources=("a.npz", "b.npz"))
 
 
 def test_the_gpus_own_time_is_compared_where_one_has_no_other():

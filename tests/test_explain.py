@@ -72,6 +72,11 @@ def test_the_driver_load_is_found_where_the_driver_is_not_kept():
     assert driver.acts_in[0].step == "driver_init"
     assert driver.remedy.command == "gpuwarm check --about persistence-off"
     assert "87 % loading the driver (3.2" in found.answer
+    assert "Loading the driver, as nothing holds it (persistence mode would), takes 3.2" in found.answer
+
+
+def test_a_driver_that_is_kept_is_said_not_to_be_the_reason():
+    assert "so persistence is not the reason" in study("h200", repeats=3).answer
 
 
 def test_parts_add_up_to_the_total():

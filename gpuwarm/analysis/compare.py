@@ -18,6 +18,7 @@ from gpuwarm.analysis.stretch import Quantity, stretches
 from gpuwarm.analysis.transitions import MOST
 from gpuwarm.analysis.trust import Verdict
 from gpuwarm.analysis.words import median, number, percent
+from gpuwarm.errors import InputError
 from gpuwarm.metadata import Metadata, Tensor
 from gpuwarm.recording import Floats, Recording
 
@@ -99,6 +100,9 @@ def compare(a: Recording, b: Recording, *, tolerance: float = 0.01, sources: tup
 
     The interval rests on how much the starts of each differ; where one of the two has a single start, on how much
     latency moves within the starts, which says nothing about another start.
+
+    Raises:
+        InputError: the starts of one differ on purpose.
     """
     left, right = (_given(*each, tolerance) for each in zip("AB", sources, (a, b), strict=True))
     clock = "gpu" if all(_clock_mhz(each, "gpu") is not None for each in (left, right)) else "nvml"
@@ -117,6 +121,11 @@ def compare(a: Recording, b: Recording, *, tolerance: float = 0.01, sources: tup
 
 
 def _given(letter: str, source: str, recording: Recording, tolerance: float) -> _Given:
+    study = recording.meta.study
+    if study is not None:
+        raise InputError(
+            f"{source} is of `gpuwarm {study.name}`, whose starts differ on purpose: compare those of `run`"
+        )
     told = advice.of(recording, tolerance=tolerance, source=source)
     warm = since(recording, stretches(recording), told.warmup.time_ms)
     return _Given(letter, source, recording, told, warm)

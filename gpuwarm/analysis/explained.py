@@ -1,6 +1,6 @@
 """The contract of `gpuwarm explain`: everything a recording of it says, and the answer in a few sentences."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,7 +91,7 @@ def explain(recording: Recording, *, source: str | None = None) -> Explanation:
         clock=clock,
         causes=causes,
         notes=(*controlled.sentences(meta), *meta.notes),
-        answer=" ".join([largest, *_about_first(first), *_about_clock(clock)]),
+        answer=" ".join([largest, *_about_first(first), *_about_clock(clock), *_about_guesses(causes)]),
     )
 
 
@@ -137,6 +137,21 @@ def _about_clock(clock: ClockRise) -> Iterator[str]:
         yield f"The SM clock rises from {rise} while it infers: the first inferences pay for that."
     elif clock.risen == "never at rest":
         yield "The SM clock is as high at rest as under load: no ramp is in the first inference."
+
+
+def _about_guesses(causes: Sequence[Cause]) -> Iterator[str]:
+    """What is guessed most often besides the clock, by name: compilation at first use, and persistence off."""
+    found = {cause.id: cause for cause in causes}
+    jit, driver = found["ptx-jit"], found["driver"]
+    if jit.status == "ruled_out":
+        yield "No PTX is compiled at first use."
+    elif jit.first_result is not None and jit.first_result.claimed:
+        yield f"Compiling PTX at first use takes {duration(jit.first_result.ms)}."
+    if driver.first_result is not None and driver.first_result.claimed:
+        takes = duration(driver.first_result.ms)
+        yield f"Loading the driver, as nothing holds it (persistence mode would), takes {takes}."
+    elif driver.status == "measured":
+        yield "Loading the driver is not shown to cost a start anything, so persistence is not the reason."
 
 
 def to_json(explanation: Explanation) -> dict[str, Any]:
