@@ -14,9 +14,11 @@ from typer.testing import CliRunner
 from virtual_study import COMPARED, VirtualStudy, still
 
 from gpuwarm.analysis import controlled, effects, switches
+from gpuwarm.analysis.contrast import Estimate
 from gpuwarm.analysis.effects import Cause
 from gpuwarm.analysis.explained import Explanation
 from gpuwarm.analysis.explained import explain as explained
+from gpuwarm.analysis.first_inference import ClockRise
 from gpuwarm.cli import app
 from gpuwarm.cli import explain as _command  # noqa: F401 -- registers itself
 from gpuwarm.errors import InputError
@@ -25,6 +27,7 @@ from gpuwarm.measure.simulation.load_log import CONTEXT, LoadLog
 from gpuwarm.measure.simulation.profiles import PROFILES
 from gpuwarm.metadata import Metadata, Start, Study
 from gpuwarm.recording import Recording
+from gpuwarm.show.explanation import sections
 from gpuwarm.studies.device import simulated_device
 from gpuwarm.studies.explain import Protocol, arms_of, explain
 from gpuwarm.studies.order import order
@@ -257,3 +260,46 @@ def test_a_step_takes_no_less_than_nothing():
     runs = [controlled.Run(ms, ms, {"interpreter": ms}, 1.0, None, None) for ms in (5.0, 60.0)]
     (step, _) = effects.parts({effects.REFERENCE: runs}, [], effects.REFERENCE, 32.5)
     assert (step.kind, step.ms, step.interval_ms[0]) == ("step", 32.5, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("clock", "repeats", "said"),
+    [
+        (ClockRise("during", 300, 2055), 8, "while it infers: the first inferences pay for that."),
+        (ClockRise("unknown", 300, 2055), 8, "whether a clock ramp is in the first inference is not shown."),
+        (ClockRise("unknown"), 8, "whether a clock ramp is in the first inference is not shown."),
+    ],
+)
+def test_a_clock_ramp_is_always_answered(
+    clock: ClockRise, repeats: int, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpuwarm.analysis.explained.clock_rise", lambda _: clock)
+    assert said in study("geforce", repeats=repeats).answer
+
+
+def test_what_may_be_chance_is_not_claimed(monkeypatch: pytest.MonkeyPatch):
+    first = study("geforce", repeats=2).first_inference
+    unsure = replace(
+        first,
+        until_warm=Estimate(5.8, (-10.8, 22.3)),
+        by_causes=(("rest", Estimate(2.1, (-66.9, 71.1))),),
+        remainder=Estimate(2.2, (1.0, 3.4)),
+    )
+    monkeypatch.setattr("gpuwarm.analysis.explained.clock_rise", lambda _: ClockRise("during", 300, 2055))
+    monkeypatch.setattr("gpuwarm.analysis.explained.first_inference", lambda *_: unsure)
+    found = study("geforce", repeats=2)
+    assert "how much the first inferences pay for that is not shown." in found.answer
+    lines = [line.text for section in sections(found) if section.title == "First" for line in section.lines]
+    assert lines[1:] == [
+        "+5.8 (-10.8 to 22.3) ms still paid by those right after it, which may be chance",
+        "+2.1 (-66.9 to 71.1) ms by rest, which may be chance",
+        "+2.2 (1 to 3.4) ms paid once, by no switch tested here",
+    ]
+    assert "of that" not in found.answer
+    assert found.total_interval_ms[0] >= 0
+
+
+def test_persistence_is_not_ruled_out_by_an_interval_that_leaves_room_for_it(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("gpuwarm.analysis.explained.NO_REASON_SHARE", 0.001)
+    answer = study("h200", repeats=3).answer
+    assert "Whether loading the driver costs a start anything (persistence mode would save it) is not shown." in answer

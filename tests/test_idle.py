@@ -81,6 +81,19 @@ def test_what_varies_too_much_is_called_unknown_and_not_warm(tmp_path: Path):
     assert "Measure more of them (--repeats)" in found.answer
 
 
+def test_whether_a_small_kernel_is_needed_is_not_known_where_the_cold_is_not(tmp_path: Path):
+    made = sweep(tmp_path, "h200", (0.05, 0.5), repeats=3)
+    made.start(KEPT, [Phase("after pause", pause_s=0.5, keep_alive_ms=250.0)] * 3)
+    recording = made.recording()
+    rows = recording.iterations
+    firsts = np.flatnonzero(np.diff(rows["phase"]) > 0) + 1
+    varied = firsts[rows["start"][firsts] == rows["start"][0]]
+    rows["host_ns"][varied] *= np.random.default_rng(1).uniform(1, 5, varied.size)
+    answer = idleness(recording, tolerance=0.9).answer
+    assert "not shown: after" in answer
+    assert "keeps it warm over pauses of 500 ms; whether it is needed is not shown" in answer
+
+
 def test_a_slow_host_is_not_a_cold_gpu(tmp_path: Path):
     recording = sweep(tmp_path, "h200", (0.05, 0.5), repeats=4).recording()
     rows = recording.iterations

@@ -22,6 +22,7 @@ SCHEMA = "gpuwarm.explain/1"
 MOST_SHARE_PCT = 75.0  # of the time, which the parts named in the answer make up
 MAX_PARTS = 4
 SMALL_SHARE_PCT = 1.0  # of the time to the first result: an effect under it does not matter there
+NO_REASON_SHARE = 0.1  # of it: what takes no more than this, by its interval, is not what makes a start slow
 _IN_FIRST = {  # what part of the first inference a switch's difference is
     "module-loading": "is loading modules at their first use",
     "rest": "is starting from rest",
@@ -83,7 +84,7 @@ def explain(recording: Recording, *, source: str | None = None) -> Explanation:
         disturbed=len(controlled.disturbances(meta)),
         made_again=meta.study.made_again,
         total_ms=total.value,
-        total_interval_ms=total.interval,
+        total_interval_ms=None if total.interval is None else (max(0.0, total.interval[0]), total.interval[1]),
         total_is=effects.TOTALS[coldest],
         parts=parts,
         remainder_note=effects.remainder_note(parts[-1]),
@@ -91,7 +92,9 @@ def explain(recording: Recording, *, source: str | None = None) -> Explanation:
         clock=clock,
         causes=causes,
         notes=(*controlled.sentences(meta), *meta.notes),
-        answer=" ".join([largest, *_about_first(first), *_about_clock(clock), *_about_guesses(causes)]),
+        answer=" ".join(
+            [largest, *_about_first(first), *_about_clock(clock, first), *_about_guesses(causes, total.value)]
+        ),
     )
 
 
@@ -119,13 +122,15 @@ def _largest(parts: tuple[Part, ...]) -> str:
 def _about_first(first: FirstInference | None) -> Iterator[str]:
     if first is None:
         return
-    explained = [f"{duration(part.value)} of that {_IN_FIRST[cause]}" for cause, part in first.by_causes]
+    shown = [(cause, part) for cause, part in first.by_causes if not part.covers(0.0)]
+    explained = [f"{duration(part.value)} of that {_IN_FIRST[cause]}" for cause, part in shown]
     more = f", {'; '.join(explained)}" if explained else ""
     yield f"The first inference takes {duration(first.first_ms)}, a steady one {duration(first.steady_ms)}{more}."
 
 
-def _about_clock(clock: ClockRise) -> Iterator[str]:
+def _about_clock(clock: ClockRise, first: FirstInference | None) -> Iterator[str]:
     if clock.rest_mhz is None or clock.load_mhz is None:
+        yield "The SM clock was not seen: whether a clock ramp is in the first inference is not shown."
         return
     rise = f"{clock.rest_mhz:.0f} to {clock.load_mhz:.0f} MHz"
     if clock.risen == "before" and clock.lead_ms is not None:
@@ -134,12 +139,18 @@ def _about_clock(clock: ClockRise) -> Iterator[str]:
             "no clock ramp is in it."
         )
     elif clock.risen == "during":
-        yield f"The SM clock rises from {rise} while it infers: the first inferences pay for that."
+        unsure = first is None or first.until_warm.covers(0.0)
+        pay = (
+            "how much the first inferences pay for that is not shown" if unsure else "the first inferences pay for that"
+        )
+        yield f"The SM clock rises from {rise} while it infers: {pay}."
     elif clock.risen == "never at rest":
         yield "The SM clock is as high at rest as under load: no ramp is in the first inference."
+    else:
+        yield f"The SM clock rises from {rise}; whether a clock ramp is in the first inference is not shown."
 
 
-def _about_guesses(causes: Sequence[Cause]) -> Iterator[str]:
+def _about_guesses(causes: Sequence[Cause], total_ms: float) -> Iterator[str]:
     """What is guessed most often besides the clock, by name: compilation at first use, and persistence off."""
     found = {cause.id: cause for cause in causes}
     jit, driver = found["ptx-jit"], found["driver"]
@@ -150,8 +161,12 @@ def _about_guesses(causes: Sequence[Cause]) -> Iterator[str]:
     if driver.first_result is not None and driver.first_result.claimed:
         takes = duration(driver.first_result.ms)
         yield f"Loading the driver, as nothing holds it (persistence mode would), takes {takes}."
-    elif driver.status == "measured":
-        yield "Loading the driver is not shown to cost a start anything, so persistence is not the reason."
+    elif driver.first_result is not None:
+        at_most = driver.first_result.interval_ms
+        if at_most is not None and at_most[1] < NO_REASON_SHARE * total_ms:
+            yield "Loading the driver is not shown to cost a start anything, so persistence is not the reason."
+        else:
+            yield "Whether loading the driver costs a start anything (persistence mode would save it) is not shown."
 
 
 def to_json(explanation: Explanation) -> dict[str, Any]:

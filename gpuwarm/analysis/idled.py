@@ -153,9 +153,11 @@ def _about_kept(situations: Sequence[Situation], kept: KeepAlive | None) -> Iter
     tried_ms = [each.keep_alive_ms for each in situations if each.keep_alive_ms is not None]
     cold = any("cold" in (after.latency, after.on_gpu) for after in alive)
     if kept is not None:
-        does = "keeps it warm" if cold else "is not needed to keep it warm"
+        needless = all(after.latency == "warm" for after in alive)
+        does = "is not needed to keep it warm" if needless else "keeps it warm"
         told = f"A small kernel each {duration(kept.period_ms)} {does} over pauses of {pause(kept.over_s)}"
-        yield f"{told}{'' if kept.extra is None else costs(kept.extra)}."
+        unsure = "" if cold or needless else "; whether it is needed is not shown"
+        yield f"{told}{unsure}{'' if kept.extra is None else costs(kept.extra)}."
     elif tried_ms and cold:
         yield f"A small kernel does not keep it warm, not even one each {duration(min(tried_ms))}."
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from gpuwarm.analysis.causes import step_name
+from gpuwarm.analysis.contrast import Estimate
 from gpuwarm.analysis.effects import Cause, Effect
 from gpuwarm.analysis.explained import Explanation, matters, part_name
 from gpuwarm.analysis.first_inference import FirstInference
@@ -80,10 +81,18 @@ def _first(first: FirstInference) -> Iterator[Line]:
         yield Line(f"{duration(first.first_ms)}, no more than a steady one")
         return
     yield Line(f"{duration(first.first_ms)}, {duration(more_ms)} more than a steady one; of that")
-    yield Line(f"{effect(first.until_warm.value, first.until_warm.interval)} still paid by those right after it")
+    yield Line(f"{_estimate(first.until_warm)} still paid by those right after it{_chance(first.until_warm)}")
     for cause, part in first.by_causes:
-        yield Line(f"{effect(part.value, part.interval)} by {cause}")
-    yield Line(f"{effect(first.remainder.value, first.remainder.interval)} paid once, by no switch tested here")
+        yield Line(f"{_estimate(part)} by {cause}{_chance(part)}")
+    yield Line(f"{_estimate(first.remainder)} paid once, by no switch tested here{_chance(first.remainder)}")
+
+
+def _estimate(found: Estimate) -> str:
+    return effect(found.value, found.interval)
+
+
+def _chance(found: Estimate) -> str:
+    return ", which may be chance" if found.covers(0.0) else ""
 
 
 def _causes(explanation: Explanation, response: Literal["first_result", "first_inference"]) -> Table:
