@@ -133,6 +133,11 @@ def test_a_field_alone_is_read():
     assert gpu.persistence_mode == "off"
 
 
+def test_bytes_that_are_no_text_before_a_header_are_no_margin():
+    data = b"\xff pstate; clocks.current.sm [MHz]; power.draw [W]\nP0; 210 MHz; 11.90 W\n"
+    assert [gpu.pstate for gpu in nvidia_smi.machine_state(data, "x").gpus] == [0]
+
+
 def test_empty_lines_below_a_field_alone_are_no_rows():
     assert [gpu.pstate for gpu in nvidia_smi.machine_state(b"pstate\nP8\n\n\nP2\n\n", "x").gpus] == [8, 2]
 

@@ -54,8 +54,9 @@ def read(data: bytes, source: str, columns: str | None = None) -> SmiLog:
         named = "no row has as many values as --columns names" if columns else "nothing tells which column is which"
         raise InputError(f"{source}: {named}; give --columns as in --query-gpu, or log with a header: `{GOOD_COMMAND}`")
     if found.margin.strip():
-        data = re.sub(rb"(?m)^" + margin_shape(found.margin).encode(), b"", data)
-        return read(data, source, columns)
+        bare = re.sub(rb"(?m)^" + margin_shape(found.margin).encode(), b"", data)
+        if bare != data:  # as it is where bytes in the margin are no text
+            return read(bare, source, columns)
     if found.delimiter == ";":  # where a comma is the decimal sign
         data = data.replace(b",", b".")
     return _read(data, found, source)
