@@ -47,6 +47,10 @@ def test_the_waterfall_names_each_part_and_each_cause_with_its_interval(causes: 
     for name in ("initialise driver", "CUDA context", "loading the driver", "unexplained", "total", "SIMULATED"):
         assert name in said
     assert "not tested" in said
+    units = {axes.get_xlabel(): axes.get_xlim()[1] for axes in figure.axes[1:]}
+    assert "effect on the first result (ms)" in units
+    (shortest,) = (label for label in units if label.startswith("effect on the first inference"))
+    assert shortest.endswith("(us)" if units[shortest] < 10 else "(ms)")  # 0.001 does not fit below an axis
     waterfall = figure.axes[0]
     ends = [bar.get_x() + bar.get_width() for bar in waterfall.patches]
     assert ends[-2] == pytest.approx(ends[-1])  # the parts end where the total does

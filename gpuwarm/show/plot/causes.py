@@ -30,6 +30,7 @@ ROW_IN = 0.3
 BETWEEN_IN = 1.0  # the waterfall's axis and the heading of what is below
 GAP_IN = 2.2  # between the two columns of effects, for the numbers of the first
 HEAD_IN = 0.25
+SHORT_MS = 10.0  # effects up to this are drawn in us, as 0.01 and 0.001 do not fit beside each other below an axis
 LINEAR_DECADES = 2  # below the largest effect: smaller ones are drawn on a linear scale around zero
 
 
@@ -99,10 +100,11 @@ def _effects(axes: Axes, found: Sequence[Cause], effects: Sequence[Effect | None
     axes.axvline(0, color=MUTED, linewidth=0.8)
     known = [each for each in effects if each is not None]
     largest = max((abs(end) for each in known for end in each.interval_ms or (each.ms,)), default=1.0)
+    unit, per_ms = ("us", 1e3) if largest < SHORT_MS else ("ms", 1.0)
     linear = 10.0 ** (math.floor(math.log10(max(largest, 1e-3))) - LINEAR_DECADES)
     axes.set_xscale("symlog", linthresh=linear, linscale=1.0)
     axes.xaxis.set_major_locator(SymmetricalLogLocator(base=10, linthresh=linear, subs=[1]))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value * per_ms:,g}"))
     axes.grid(visible=True, axis="x")
     for row, (cause, each) in enumerate(zip(found, effects, strict=True)):
         if each is None:
@@ -116,5 +118,5 @@ def _effects(axes: Axes, found: Sequence[Cause], effects: Sequence[Effect | None
     axes.set_ylim(len(found) - 0.5, -0.5)
     axes.set_yticks(range(len(found)), [cause.cause for cause in found])
     axes.tick_params(axis="y", length=0)
-    axes.set_xlabel(f"effect on the {title} (ms)")
+    axes.set_xlabel(f"effect on the {title} ({unit})")
     axes.set_title(f"on the {title}; hollow: may be chance")
