@@ -54,6 +54,7 @@ def test_clock_and_pstate_fall_after_the_process_as_planted(tmp_path: Path):
     found = idleness(sweep(tmp_path, "h200", (0.5,)).recording(), tolerance=0.1)
     with_context, without = found.decay
     assert [step.sm_clock_mhz for step in with_context.steps] == [1980]
+    assert "stays at 1980 MHz for the 500 ms that were seen" in found.answer
     assert [step.sm_clock_mhz for step in without.steps] == [1980, 480, 435, 405, 360, 345]
     assert without.settled_s == pytest.approx(1.0, abs=0.2)
     assert "from 1980 to 345 MHz within" in found.answer

@@ -32,6 +32,7 @@ class Decay:
     situation: str
     steps: tuple[Step, ...]
     settled_s: float  # when the last step was taken
+    seen_s: float  # how long it was looked at
     courses: int  # it is the median over
 
 
@@ -88,7 +89,7 @@ def _usual(recording: Recording, spans: Sequence[tuple[int, int]], situation: st
         if mhz is None or (steps and abs(mhz - steps[-1].sm_clock_mhz) <= SAME_SHARE * steps[-1].sm_clock_mhz):
             continue
         steps.append(Step(round(float(after_s), 3), mhz, None if pstate is None else round(pstate)))
-    return Decay(situation, tuple(steps), steps[-1].after_s, len(spans)) if steps else None
+    return Decay(situation, tuple(steps), steps[-1].after_s, longest_s, len(spans)) if steps else None
 
 
 def _used_again(samples: Rows, begin_ns: int, end_ns: int) -> int:

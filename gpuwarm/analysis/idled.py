@@ -173,7 +173,9 @@ def _cooling(decay: Decay) -> str:
     first, last = decay.steps[0], decay.steps[-1]
     where = "After the process has ended" if decay.situation == GONE else "In a pause with the context alive"
     if len(decay.steps) == 1:
-        return f"{where} the SM clock stays at {last.sm_clock_mhz:.0f} MHz."
+        return (
+            f"{where} the SM clock stays at {last.sm_clock_mhz:.0f} MHz for the {pause(decay.seen_s)} that were seen."
+        )
     return (
         f"{where} the SM clock goes from {first.sm_clock_mhz:.0f} to {last.sm_clock_mhz:.0f} MHz within "
         f"{pause(decay.settled_s)}."

@@ -14,7 +14,7 @@ from gpuwarm.show.sections import SMALL_SHARE_PCT, Line, Section, Table, what_on
 
 def subject(explanation: Explanation) -> str:
     """What was measured, and where."""
-    return f"{what_on(explanation, explanation.starts)}, {explanation.repeats} of each kind"
+    return f"{what_on(explanation, explanation.starts)}, up to {explanation.repeats} of each kind"
 
 
 def sections(explanation: Explanation) -> Iterator[Section]:

@@ -41,7 +41,7 @@ def causes(recording: Recording, explanation: Explanation) -> Figure:
     height_in = HEADER_IN + HEAD_IN + parts_in + BETWEEN_IN + causes_in + AXIS_IN
     subtitle = (
         f"Time to the first result: {duration(explanation.total_ms)}, {explanation.total_is}; "
-        f"{count(explanation.repeats, 'start')} of each kind, 95 % intervals"
+        f"up to {count(explanation.repeats, 'start')} of each kind, 95 % intervals"
     )
     figure = headed(height_in, recording, explanation, subtitle)
     width_in = WIDTH_IN - LEFT_IN - RIGHT_IN
