@@ -922,3 +922,9 @@ def test_every_finding_is_explained_and_every_explanation_has_its_finding():
     assert made <= set(checks.ABOUT)
     texts = [text for tree in sources for text in _texts(tree)]
     assert [identifier for identifier in checks.ABOUT if texts.count(identifier) < 2] == []
+
+
+@pytest.mark.parametrize("version", ["N/A", "", "9" * 5000])
+def test_a_cuda_version_that_is_none_is_not_known(version: str):
+    host = replace(HOST, runtimes=(), environment={"CUDA_CACHE_MAXSIZE": "\u00b2"})
+    assert "gpuwarm[cu13]" in str(the("tensorrt-missing", live(H100, host=host, cuda_version=version)).command)

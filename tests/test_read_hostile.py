@@ -1,14 +1,16 @@
 """No input makes a reader raise anything but its own errors, or takes it long, or much memory."""
 
+import re
 import time
 import tracemalloc
 from collections.abc import Callable
 
 import pytest
-from hostile import CSV, ROW, TIMES, TOKENS, WHOLE
+from hostile import CSV, LOG, ROW, SMI, TIMES, TOKENS, WHOLE
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gpuwarm.analysis import checks
 from gpuwarm.errors import GpuwarmError
 from gpuwarm.read import nvidia_smi, trtexec
 
@@ -129,6 +131,19 @@ def test_what_repeats_without_end_takes_neither_long_nor_much_memory(name: str):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < MEMORY_SHARE * len(data) + MEMORY_BYTES
+
+
+@pytest.mark.parametrize("name", SMI)
+def test_numbers_of_any_length_end_in_a_result_or_in_a_sentence(name: str):
+    for number in sorted(set(re.findall(rb"\d+", SMI[name]))):
+        data = re.sub(rb"\b%b\b" % number, b"9" * 5000, SMI[name])  # Python makes no integer of more than 4,300 digits
+        found = outcome(lambda data: checks.findings(nvidia_smi.machine_state(data, "x")), data)
+        assert len(found.splitlines()) == 1
+
+
+def test_a_shape_of_any_length_is_read():
+    shape = b"[01/02/2025-10:00:05] [I] Created input binding for x with dimensions 1x" + b"9" * 5000 + b"\n"
+    assert trtexec.traces([("x", LOG + shape)])[0].recording.meta.workload.inputs[0].shape == (1,)
 
 
 @pytest.mark.parametrize("before", [b"# gpu pwr\n", b"clocks.current.sm [MHz]\n"])

@@ -243,7 +243,7 @@ def _read_cell(gpu: dict[str, Any], names: frozenset[str], cell: str) -> None:
 
 
 def _name(cell: str) -> dict[str, Any]:
-    found = re.match(r"(\d+)\\?\.?\s+(.*)", cell)  # a web page may have escaped the dot of old ones
+    found = re.match(r"(\d{1,4})\\?\.?\s+(.*)", cell)  # a web page may have escaped the dot of old ones
     return {"index": int(found[1]), "name": smi_fields.words(found[2])} if found else {}
 
 
@@ -267,7 +267,7 @@ def _bus(cell: str) -> dict[str, Any]:
 def _state_and_power(cell: str) -> dict[str, Any]:
     """`30%   47C    P8    36W / 350W`: told apart by their form, for each may read N/A or ERR!."""
     state: dict[str, Any] = {}
-    if temperature := re.search(r"\b(\d+) ?C\b", cell):
+    if temperature := re.search(r"\b(\d{1,4}) ?C\b", cell):
         state["temperature_c"] = float(temperature[1])
     if performance := re.search(r"\bP\d+\b", cell):
         state["pstate"] = smi_fields.pstate(performance[0])
@@ -277,7 +277,7 @@ def _state_and_power(cell: str) -> dict[str, Any]:
 
 
 def _memory(cell: str) -> dict[str, Any]:
-    found = re.search(r"(\d+) ?Mi?B\s*/\s*(\d+) ?Mi?B", cell)
+    found = re.search(r"\b(\d{1,9}) ?Mi?B\s*/\s*(\d{1,9}) ?Mi?B", cell)
     sizes = {"memory_used_mib": float(found[1]), "memory_total_mib": float(found[2])} if found else {}
     return {"memory_row": True, **sizes}
 
@@ -312,13 +312,13 @@ def _mig_mode(cell: str) -> str | None:
 
 def _read_mig_devices(table: _Table, lines: list[str]) -> None:
     for cells in _rows(lines, MIG_COLUMNS):
-        found = re.match(r"\s*(\d+)(?:\s+(?:\d+|N/A)){2,3}\s*$", cells[0])  # GPU GI CI, MIG device
+        found = re.match(r"\s*(\d{1,4})(?:\s+(?:\d+|N/A)){2,3}\s*$", cells[0])  # GPU GI CI, MIG device
         if found and table.mig_devices is not None:
             table.mig_devices.append(int(found[1]))
 
 
 _PROCESS = re.compile(
-    r"\s*(?P<gpu>\d+)\s+(?P<pid>\d+|N/A)\s+(?:(?P<kind>M?\+?C\+G|M\+C|[CGM])\s+)?"
+    r"\s*(?P<gpu>\d{1,4})\s+(?P<pid>\d+|N/A)\s+(?:(?P<kind>M?\+?C\+G|M\+C|[CGM])\s+)?"
     r"(?P<name>.*?)\s*(?P<memory>\d+ ?Mi?B|N/A)?\s*$"
 )
 _INSTANCES = re.compile(r"(\s*\d+)\s+(?:\d+|N/A)\s+(?:\d+|N/A)(?=\s+(?:\d+|N/A)\s)")

@@ -231,7 +231,7 @@ def _banner(run: Run, version: str | None, command: str) -> None:
 
 def _shape(shapes: Callable[[Run], list[Shape]]) -> Callable[..., None]:
     def keep(run: Run, name: str, dimensions: str) -> None:
-        sizes = tuple(int(size) for size in dimensions.split("x") if size.isdigit())
+        sizes = tuple(int(size) for size in dimensions.split("x") if re.fullmatch(r"\d{1,18}", size))
         if (name, sizes) not in shapes(run):
             shapes(run).append((name, sizes))
 

@@ -113,7 +113,7 @@ def own_cuda(driver_version: str | None) -> tuple[int, int] | None:
 
 
 def _version(text: str | None) -> tuple[int, int] | None:
-    match = re.match(r"(\d+)\.(\d+)", text or "")
+    match = re.match(r"(\d{1,4})\.(\d{1,4})", text or "")
     return (int(match[1]), int(match[2])) if match else None
 
 
@@ -172,7 +172,7 @@ def _cache(host: HostState, cache: CudaCache) -> Iterator[Finding]:
 
 def _cache_size(host: HostState, cache: CudaCache) -> Iterator[Finding]:
     given = host.environment.get("CUDA_CACHE_MAXSIZE")
-    limit = int(given) / 2**20 if given and given.isdigit() else DEFAULT_CACHE_MIB
+    limit = int(given) / 2**20 if given and re.fullmatch(r"\d{1,18}", given) else DEFAULT_CACHE_MIB
     left = (
         None if cache.free_mib is None else cache.free_mib + (cache.used_mib or 0.0)
     )  # nothing there yet: all is left

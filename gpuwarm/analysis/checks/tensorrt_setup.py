@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from gpuwarm.analysis.finding import Finding
 from gpuwarm.machine import HostState, MachineState
 
-_CUDA_OF_PACKAGE = re.compile(r"-cu(\d+)(-|$)")
+_CUDA_OF_PACKAGE = re.compile(r"-cu(\d{1,4})(-|$)")
 _KINDS = {  # module -> the distributions it comes from begin with
     "tensorrt": "tensorrt",
     "tensorrt_bindings": "tensorrt",
@@ -95,4 +95,5 @@ def _extra(machine: MachineState) -> str:
 
 
 def _major(version: str | None) -> int | None:
-    return int(version.split(".")[0]) if version else None
+    found = re.match(r"\d{1,4}", version or "")
+    return int(found[0]) if found else None
