@@ -89,15 +89,14 @@ def of(
         warmup_ms: other warm-up lengths to judge in the bias table.
         source: the file the recording is from, where it does not name one itself.
     """
-    advice = _of_inferences(recording, tolerance, warmup_ms)
-    advice = replace(advice, source=recording.meta.source or source)
+    advice = _of_inferences(recording, tolerance, warmup_ms, recording.meta.source or source)
     inferred = recording.iterations.size or any(start.phases for start in recording.meta.starts)
     if inferred or not recording.samples.size:
         return advice
     return _of_states(replace(advice, notes=recording.meta.notes), statelog.of(recording, advice.gpu))
 
 
-def _of_inferences(recording: Recording, tolerance: float, warmup_ms: Sequence[float]) -> Advice:
+def _of_inferences(recording: Recording, tolerance: float, warmup_ms: Sequence[float], source: str | None) -> Advice:
     meta = recording.meta
     gpu = meta.machine_before.gpus[0] if meta.machine_before and meta.machine_before.gpus else None
     found = stretches(recording)
@@ -112,7 +111,7 @@ def _of_inferences(recording: Recording, tolerance: float, warmup_ms: Sequence[f
     lines, lines_notes = flags(meta, judged.behaviour, judged.warmup, limit.pace)
     told = answer(judged, before(recording, found, judged), limit.throttling, moved, host)
     return Advice(
-        source=meta.source,
+        source=source,
         simulated=meta.simulated,
         gpu=gpu,
         workload=meta.workload,

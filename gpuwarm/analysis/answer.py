@@ -59,7 +59,7 @@ def answer(
 ) -> str:
     """One or two sentences for a person who asked how long to warm up; and what no warm-up ends, if anything."""
     told = _answer(judged, early, throttling, moved)
-    unsettled = judged.warmup.ends_ms.count(None)
+    unsettled = judged.warmup.unsettled
     if judged.steady is not None and unsettled:
         of = count(judged.warmup.starts, "start")
         told += f" In {unsettled} of {of} latency did not settle.{_mean(judged.average)}"

@@ -37,6 +37,11 @@ class Warmup:
     heat_steady_ms: float | None = None  # where it differs from clock_warm_ms
     ends_ms: tuple[float | None, ...] = ()  # where it ends in each start; None: in one that found no steady state
 
+    @property
+    def unsettled(self) -> int:
+        """How many starts found no steady state."""
+        return self.ends_ms.count(None)
+
 
 @dataclass(frozen=True)
 class Steady:

@@ -33,7 +33,7 @@ def verdict(
     lesser = [*_doubts(recording, throttling, starts)]
     if judged.steady is not None and unrest is not None:
         lesser.insert(0, "what the caller waits for is not steady, the GPU's own time alone is")
-    unsettled = judged.warmup.ends_ms.count(None)
+    unsettled = judged.warmup.unsettled
     if judged.steady is not None and unsettled:
         lesser.insert(0, f"{unsettled} of {count(starts, 'start')} found no steady state")
     if lesser and not reasons:
